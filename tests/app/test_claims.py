@@ -275,7 +275,8 @@ def test_what_was_written_down_first_stays(seeds):
 def played(monkeypatch):
     """The requests that `claims` plays; a run is finished once it was played, and before only
     "whole" with seed 2."""
-    found, study = [], replace(STUDY, profiles={"no Memory": "another"}, seedless=("no Memory",))
+    found = []
+    study = replace(STUDY, profiles={"no Memory": "another"}, seedless=("no Memory",))
 
     def next_stage(asked):
         if asked.run in {"toy-whole-2", *(request.run for request in found)}:
@@ -297,7 +298,9 @@ def test_a_study_is_reported_after_each_variant_with_all_that_is_finished(
 ):
     """A variant may have a profile of its own, and one that no seed changes is played once. A run
     that is finished is looked at once."""
-    told, looked_at, next_stage = [], Counter(), claims.next_stage
+    told = []
+    looked_at = Counter()
+    next_stage = claims.next_stage
     monkeypatch.setattr(
         claims, "next_stage", lambda asked: looked_at.update([asked.run]) or next_stage(asked)
     )
@@ -401,9 +404,7 @@ def test_a_report_reads_the_store_once_and_not_for_every_number(seeds, monkeypat
     )
     text = claims.report(STUDY, seeds)
     assert "| 2 of 3 | 0.375 [-1.213, 1.963] | 0.250, 0.500 | cannot tell |" in text
-    before, gain, tokens = (
-        "0.250 [0.250, 0.250]",
-        "0.375 [-1.213, 1.963]",
-        "11.000 [11.000, 11.000]",
-    )
+    before = "0.250 [0.250, 0.250]"
+    gain = "0.375 [-1.213, 1.963]"
+    tokens = "11.000 [11.000, 11.000]"
     assert f"| whole | 2 of 3 | {before} | {gain} | {tokens} |" in text

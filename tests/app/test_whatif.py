@@ -125,7 +125,8 @@ def test_a_stage_without_rewards_is_refused_with_those_that_have_some(ask) -> No
 
 def test_the_rank_correlation_is_scipys_with_ties_and_over_all_steps(tmp_path) -> None:
     draw = random.Random(0)
-    stored, other = Store(tmp_path / "stored"), Store(tmp_path / "other")
+    stored = Store(tmp_path / "stored")
+    other = Store(tmp_path / "other")
     totals: dict[Store, list[float | None]] = {stored: [], other: []}
     for step in range(1, 4):
         for one in totals:
@@ -149,7 +150,8 @@ def test_the_rank_correlation_is_scipys_with_ties_and_over_all_steps(tmp_path) -
 
 
 def test_a_candidate_on_one_side_only_is_no_candidate_on_the_other(tmp_path) -> None:
-    stored, other = Store(tmp_path / "stored"), Store(tmp_path / "other")
+    stored = Store(tmp_path / "stored")
+    other = Store(tmp_path / "other")
     place = "r/iter-001/selections"
     publish(stored.run("r").iteration(1), "selections", row("selections", task_id="a", kept=True))
     publish(other.run("r").iteration(1), "selections", row("selections", task_id="b", kept=True))

@@ -41,8 +41,10 @@ from warehouse.schemas import DOCUMENTS
 from warehouse.store import Store
 
 BENCH = Path(__file__).parents[2] / "data" / "bench" / "corpus.jsonl"
-NUM_DOCUMENTS, NUM_COPIES = 50_000, 10_000
-THRESHOLD, REPEATS = 0.8, 3
+NUM_DOCUMENTS = 50_000
+NUM_COPIES = 10_000
+THRESHOLD = 0.8
+REPEATS = 3
 DUCKDB_MB = 1024  # warehouse.query.out_of_core
 # per document: its parent in a family (8), and flags: it counts, is a candidate, has an edge
 BYTES_EACH = 16
@@ -176,11 +178,9 @@ def whole_dedup() -> Iterator[dict[str, Any]]:
         "removed": len(removed),
         **ours._asdict(),
     }
-    join, found, wrong = (
-        "exact join of all pairs",
-        len(truth.keys() & pairs) / len(truth),
-        len(pairs - truth.keys()),
-    )
+    join = "exact join of all pairs"
+    found = len(truth.keys() & pairs) / len(truth)
+    wrong = len(pairs - truth.keys())
     yield share("dedup_pair_recall", join, found, 1.0, f"share of {len(truth)} pairs")
     yield share("dedup_wrong_pairs", join, wrong, 0, f"of {len(pairs)} pairs")
 
@@ -192,10 +192,8 @@ def natural_duplicates() -> Iterator[dict[str, Any]]:
     if folder is None:
         return
     table = pq.read_table(folder / "corpora" / "neardup_react_native_docs.parquet")
-    texts, pages = (
-        table["text"].to_pylist(),
-        [name.split("@")[0] for name in table["id"].to_pylist()],
-    )
+    texts = table["text"].to_pylist()
+    pages = [name.split("@")[0] for name in table["id"].to_pylist()]
     _, removed, pairs = deduplicate(texts)
     truth = exact_join([defined_shingles(text) for text in texts], THRESHOLD)
     kept = Counter(page for number, page in enumerate(pages) if number not in removed)
@@ -334,7 +332,8 @@ def deduplicate(texts: list[str]) -> tuple[float, set[int], set[tuple[int, int]]
 def datasketch_dedup(texts: list[str], params: tuple[int, int] | None) -> set[int]:
     """As in its documentation: a document that matches one in the index is removed; any other is
     added to the index."""
-    index, removed = MinHashLSH(threshold=THRESHOLD, num_perm=128, params=params), set()
+    index = MinHashLSH(threshold=THRESHOLD, num_perm=128, params=params)
+    removed = set()
     for number, signature in enumerate(MinHash.bulk(encoded(texts), num_perm=128)):
         if index.query(signature):
             removed.add(number)

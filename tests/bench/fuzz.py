@@ -61,8 +61,12 @@ from tasks.rollouts.neutral import neutralise
 from tasks.rollouts.search_syntax import ends_with_final, find_search
 from tests.support.replies import REPLIES, WEIGHTS, cases
 
-LONG, LIMIT_S, CHUNK, LONG_ONES = 100_000, 0.1, 2_000, 6
-FORMATS, TYPES = ("multiple_choice", "free_form"), ("Integer", "Expression", "String")
+LONG = 100_000
+LIMIT_S = 0.1
+CHUNK = 2_000
+LONG_ONES = 6
+FORMATS = ("multiple_choice", "free_form")
+TYPES = ("Integer", "Expression", "String")
 OPTIONS = ["10 km", "12 km", "14 km", "16 km"]
 OWN_VERDICTS = (  # each is read as 0: what a judge says himself beside what he quotes
     ("<score>0</score>", "marked"),
@@ -176,7 +180,8 @@ class Report:
         self.crashes += other.crashes
         self.injected += other.injected
         if other.slowest_s > self.slowest_s:
-            self.slowest_s, self.slowest = other.slowest_s, other.slowest
+            self.slowest_s = other.slowest_s
+            self.slowest = other.slowest
 
     def summary(self) -> str:
         found = f"{self.crashes.total()} crashes, {self.injected.total()} verdicts injected"
@@ -209,7 +214,8 @@ class Report:
 
     def timed(self, name: str, reader: Callable[[str], Any], reply: str, shown: str) -> Any:
         """What the reader reads, or None."""
-        began, read = time.perf_counter(), None
+        began = time.perf_counter()
+        read = None
         try:
             read = reader(reply)
         except Malformed:
@@ -220,7 +226,8 @@ class Report:
             time.perf_counter() - began > self.slowest_s
             and (seconds := cpu_seconds(reader, reply)) > self.slowest_s
         ):
-            self.slowest_s, self.slowest = seconds, f"{name} for {shown}"
+            self.slowest_s = seconds
+            self.slowest = f"{name} for {shown}"
         return read
 
 
@@ -305,7 +312,8 @@ def main() -> None:
     parser.add_argument("replies", type=int, nargs="?", default=100_000)
     parser.add_argument("seed", type=int, nargs="?", default=0, help="of the first replies")
     num, first = vars(parser.parse_args()).values()
-    report, began = Report(), time.monotonic()
+    report = Report()
+    began = time.monotonic()
     with ProcessPoolExecutor(int(os.environ.get("WORKERS", os.cpu_count() or 1))) as pool:
         for part in pool.map(stretched, [[pattern] for pattern in PATTERNS]):
             report.add(part)

@@ -21,7 +21,8 @@ from tests.support.rows import publish
 from tests.tasks.engines.test_chat import prompts, stage
 from warehouse.store import Store
 
-AT_ONCE, SERVICE_S = 12, 0.05
+AT_ONCE = 12
+SERVICE_S = 0.05
 
 
 def failing(num: int) -> bool:
@@ -40,9 +41,11 @@ def failing(num: int) -> bool:
         store = Store(Path(folder))
         table = publish(store.run("r"), "prompts", *prompts(num))
         for run in ("first", "again"):
-            before, began = len(server.requests), time.monotonic()
+            before = len(server.requests)
+            began = time.monotonic()
             rows = stage(store.run(run), server.url, table).rows()
-            sent, seconds = len(server.requests) - before, time.monotonic() - began
+            sent = len(server.requests) - before
+            seconds = time.monotonic() - began
             print(f"{run}: {len(rows)} verdicts, {sent} requests, {seconds:.1f} s")
             right &= [(row["prompt_id"], row["reply"]) for row in rows] == wanted and (
                 run == "first" or not sent
@@ -53,7 +56,8 @@ def failing(num: int) -> bool:
 class Busy(ChatServer):
     """Serves `AT_ONCE` requests at a time and refuses any more."""
 
-    num_now, num_refused = 0, 0
+    num_now = 0
+    num_refused = 0
     counting = threading.Lock()
 
     def answer(self, handler, request):

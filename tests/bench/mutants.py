@@ -61,7 +61,9 @@ TESTS: dict[str, str] = {  # file -> the tests that should kill its mutants, bes
 }
 OURS = {"data", "tests", "tasks", "flows", "warehouse", "corpus_prep"}
 Played = tuple[str, Mutant | None]
-LIMIT_S, ENOUGH, SEED = 180, 0.9, 0
+LIMIT_S = 180
+ENOUGH = 0.9
+SEED = 0
 
 
 def tests_of(path: str) -> list[str]:
@@ -102,7 +104,8 @@ def start(path: str, mutant: Mutant | None) -> int:
 def change(path: Path, text: str) -> None:
     """Let this process read `text` where `path` is imported or read."""
     loader: Any = importlib.machinery.SourceFileLoader
-    get_code, read_text = loader.get_code, Path.read_text
+    get_code = loader.get_code
+    read_text = Path.read_text
     loader.get_code = lambda self, name: (
         compile(text, path, "exec") if self.path == str(path) else get_code(self, name)
     )

@@ -96,7 +96,8 @@ def update() -> dict[str, Any]:
     from tests.support.reference_grpo import load, scorer, token_terms
     from warehouse.schemas import BATCHES
 
-    rows, settings = _datums(128), GRPOSettings(learning_rate=1e-4, beta=0.0, micro_batch_size=16)
+    rows = _datums(128)
+    settings = GRPOSettings(learning_rate=1e-4, beta=0.0, micro_batch_size=16)
     with tempfile.TemporaryDirectory() as folder:
         batch = Path(folder) / "batch.parquet"
         pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES.arrow), batch)
@@ -134,7 +135,8 @@ def _datums(count: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     rows = []
     for i in range(count):
-        prompt, completion = int(rng.integers(15, 40)), int(rng.integers(60, 220))
+        prompt = int(rng.integers(15, 40))
+        completion = int(rng.integers(60, 220))
         mask = (rng.random(completion) < 0.4).astype(int)
         rows.append(
             {
@@ -166,7 +168,8 @@ def bookkeeping() -> dict[str, Any]:
     ]
     made = stage(SAMPLES)(hundred_samples)
     with tempfile.TemporaryDirectory() as folder:
-        place, count = Store(folder).run("bench"), iter(range(10**6))
+        place = Store(folder).run("bench")
+        count = iter(range(10**6))
         ours = cpu_s(lambda: made(place, rows, label=str(next(count))), repeats=30)
         theirs = cpu_s(
             lambda: pq.write_table(
@@ -219,8 +222,10 @@ def thousand_stages(count: int = 1000) -> list[dict[str, Any]]:
         return time.perf_counter() - began
 
     with prefect_test_harness(), tempfile.TemporaryDirectory() as folder:
-        first, fresh = seconds(lambda: ours(folder)), seconds(lambda: ours(folder))
-        peer_first, peer_fresh = seconds(theirs), seconds(theirs)
+        first = seconds(lambda: ours(folder))
+        fresh = seconds(lambda: ours(folder))
+        peer_first = seconds(theirs)
+        peer_fresh = seconds(theirs)
     peer = "Prefect tasks with persisted results"
     return [
         line("thousand_stages_made", peer, first, peer_first, "s"),
@@ -231,7 +236,8 @@ def thousand_stages(count: int = 1000) -> list[dict[str, Any]]:
 def wait_for_idle_children(at_most_s: float = 300.0) -> None:
     """Wait until child processes are idle: Prefect's server processes a flow's events for a
     while after the flow."""
-    children, end = psutil.Process().children(recursive=True), time.monotonic() + at_most_s
+    children = psutil.Process().children(recursive=True)
+    end = time.monotonic() + at_most_s
     busy_percent = 100.0
     while busy_percent > 10 and time.monotonic() < end:
         for child in children:

@@ -43,7 +43,10 @@ from warehouse.schemas.corpus import DOCUMENTS
 from warehouse.store import Place, Store
 
 BENCH = Path(__file__).parents[2] / "data" / "bench" / "corpus.jsonl"
-NUM_PASSAGES, DIMENSIONS, NUM_QUERIES, K = 100_000, 128, 256, 3
+NUM_PASSAGES = 100_000
+DIMENSIONS = 128
+NUM_QUERIES = 256
+K = 3
 NUM_CANARIES = 300
 CONTAMINATED = "tatqa-"  # prefix of documents made of an evaluation set's own contexts
 
@@ -145,7 +148,8 @@ def retrieval() -> Iterator[Line]:
 class Given:
     """In place of the embedding model: queries are already vectors."""
 
-    device, dtype = "cpu", torch.float32
+    device = "cpu"
+    dtype = torch.float32
 
 
 def write(folder: Path, kind: str) -> VectorSearch:
@@ -158,7 +162,8 @@ def decontamination() -> Iterator[Line]:
     is enough."""
     with tempfile.TemporaryDirectory() as folder:
         place = Store(folder).run("bench")
-        table, sets = all_documents(place), evaluation_sets(Path(folder))
+        table = all_documents(place)
+        sets = evaluation_sets(Path(folder))
         passages_ = decontaminate.read_evaluation_sets(place, sets, identity="")
         found = decontaminate.find_contaminations(
             place,
@@ -181,10 +186,8 @@ def decontamination() -> Iterator[Line]:
         }
         dropped = {row["document_id"] for row in screening.rows() if not row["kept"]}
         alike = {row["document_id"] for row in found.rows() if row["rule"] == "minhash"}
-        one_run, num_bytes = (
-            sharing_a_run(table, passages_.arrow),
-            sum(len(r["text"]) for r in table.rows()),
-        )
+        one_run = sharing_a_run(table, passages_.arrow)
+        num_bytes = sum(len(r["text"]) for r in table.rows())
         yield {
             "name": "decontamination",
             "documents": table.num_rows,
@@ -212,11 +215,9 @@ def runs_of_words() -> Iterator[Line]:
         sets = decontaminate.read_evaluation_sets(
             place, evaluation_sets(Path(folder)), identity=""
         ).arrow
-    finder, arrow, numbers = (
-        Finder(passage_runs(sets, NgramRule(min_words=13))),
-        pa.array(texts),
-        np.arange(len(texts)),
-    )
+    finder = Finder(passage_runs(sets, NgramRule(min_words=13)))
+    arrow = pa.array(texts)
+    numbers = np.arange(len(texts))
     ours = cpu_s(lambda: [None for _ in finder.hits(numbers, arrow)], repeats=1)
     wanted = {run for text in sets["text"].to_pylist() for run in plain_runs(text)}
     theirs = once(lambda: [not wanted.isdisjoint(plain_runs(text)) for text in texts])
@@ -237,7 +238,8 @@ def plain_runs(text: str, size: int = 13) -> Iterator[tuple[str, ...]]:
 
 def sharing_a_run(table: Any, found: pa.Table) -> set[str]:
     """Documents that hold any run of 13 words of any passage."""
-    finder, sharing = Finder(passage_runs(found, NgramRule(min_words=13))), set()
+    finder = Finder(passage_runs(found, NgramRule(min_words=13)))
+    sharing = set()
     ids = table.arrow["document_id"].to_pylist()
     for batch in finder.hits(np.arange(len(ids)), table.arrow["text"].combine_chunks()):
         sharing |= {ids[number] for number in np.unique(batch["document"].to_numpy())}
@@ -282,7 +284,8 @@ def lsa() -> tuple[np.ndarray, np.ndarray]:
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    texts, rng = passages(NUM_PASSAGES), random.Random(0)
+    texts = passages(NUM_PASSAGES)
+    rng = random.Random(0)
     terms = TfidfVectorizer(max_features=30_000, sublinear_tf=True, stop_words="english")
     reduce = TruncatedSVD(DIMENSIONS, n_iter=2, random_state=0)
     vectors = unit(reduce.fit_transform(terms.fit_transform(texts)))

@@ -31,7 +31,9 @@ from tasks.models.engine import EngineConfig, Policy, Sampling
 from tasks.rollouts.dialogue import Dialogue
 from tests.bench.pipeline import BENCH, line
 
-G, TOKENS, REPEATS = 8, 32, 2
+G = 8
+TOKENS = 32
+REPEATS = 2
 SAMPLING = Sampling(temperature=1.0, max_tokens=TOKENS)
 Asked = tuple[list[int], int]  # a prompt's token ids, and the number of tokens sampled for it
 
@@ -51,11 +53,10 @@ def prompts(num: int) -> list[Any]:
 
 def ours(config: EngineConfig, num: int) -> tuple[float, list[Asked]]:
     """CPU-seconds of all processes, and what was asked and sampled."""
-    policy, dialogue = (
-        Policy(id="base", weights=config.model, content_hash="0"),
-        Dialogue(chat_template="none"),
-    )
-    times, rows = [], []
+    policy = Policy(id="base", weights=config.model, content_hash="0")
+    dialogue = Dialogue(chat_template="none")
+    times = []
+    rows = []
     with tempfile.TemporaryDirectory() as logs, Fleet(config, 1, logs) as fleet:
         for seed in range(REPEATS + 1):  # the first call loads the engine
             began = sum(_cpu_s())
@@ -89,7 +90,8 @@ def theirs(config: EngineConfig, asked: list[Asked]) -> float:
 
     from tasks.engines.vllm_args import engine_args
 
-    llm, times = LLM.from_engine_args(engine_args(config)), []
+    llm = LLM.from_engine_args(engine_args(config))
+    times = []
     given = [TokensPrompt(prompt_token_ids=ids) for ids, _ in asked]
     for call in range(REPEATS + 1):
         how = [

@@ -25,7 +25,10 @@ from tests.bench.pipeline import BENCH, line
 from tests.support.conversations import SAMPLING, TALK, Library, prompt
 from tests.support.scripted import POLICY, ScriptedEngine
 
-STEP_S, AT_ONCE, CONVERSATIONS, STEPS = 0.02, 64, 512, (100, 900)
+STEP_S = 0.02
+AT_ONCE = 64
+CONVERSATIONS = 512
+STEPS = (100, 900)
 
 
 @dataclass
@@ -60,7 +63,9 @@ class SimulatedEngine(ScriptedEngine):
 
     def __init__(self, clock: Clock, is_on_gpu: bool) -> None:
         super().__init__(_reply, max_model_len=400)
-        self.max_num_seqs, self.is_on_gpu, self.clock = AT_ONCE, is_on_gpu, clock
+        self.max_num_seqs = AT_ONCE
+        self.is_on_gpu = is_on_gpu
+        self.clock = clock
         self.left: dict[Any, int] = {}
 
     def submit(self, key: Any, token_ids: list[int], sampling: Any, seed: int, policy: Any) -> None:
@@ -68,7 +73,8 @@ class SimulatedEngine(ScriptedEngine):
         self.left[key] = random.Random(seed).randint(*STEPS)
 
     def poll(self, interrupted: Any = never) -> list[tuple[Any, Any]]:
-        steps, found = min(self.left.values()), []
+        steps = min(self.left.values())
+        found = []
         self.clock.now += steps * STEP_S
         self.left = {key: left - steps for key, left in self.left.items()}
         for key in [key for key, left in self.left.items() if not left]:

@@ -28,7 +28,8 @@ import numpy as np
 
 from tests.bench.pipeline import BENCH, MODEL, line
 
-G, VOCAB = 8, 600
+G = 8
+VOCAB = 600
 NAMES = (
     "hidden_size",
     "intermediate_size",
@@ -114,7 +115,8 @@ def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
         kv_cache_bytes=1 << 30,
     )
     engine: Any = open_engine(config)
-    policy, rng = Policy(id="p", weights=str(folder), content_hash="0"), np.random.default_rng(0)
+    policy = Policy(id="p", weights=str(folder), content_hash="0")
+    rng = np.random.default_rng(0)
     engine.use(policy)
     cached: list[int] = []
     finish = engine._completion
@@ -139,7 +141,8 @@ def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
     answer([fresh()])
     one = fresh()
-    shared, unshared = answer([one] * G), answer([fresh() for _ in range(G)])
+    shared = answer([one] * G)
+    unshared = answer([fresh() for _ in range(G)])
     engine.close()
     peer = f"8 prompts of {lengths.prompt:,} tokens that share nothing"
     return [
@@ -153,10 +156,8 @@ def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
     (`shared_prompt_tokens`), computed in every row (as by TRL's own trainer), and left out."""
     rng = np.random.default_rng(0)
     prompt = rng.integers(5, VOCAB, lengths.prompt).tolist()
-    answers, advantages = (
-        rng.integers(5, VOCAB, (G, lengths.answer)).tolist(),
-        rng.normal(size=G).tolist(),
-    )
+    answers = rng.integers(5, VOCAB, (G, lengths.answer)).tolist()
+    advantages = rng.normal(size=G).tolist()
     group = answers, advantages, lengths.repeats
     once = train_s(folder, prompt, *group, shared_prompt_tokens=lengths.prompt + G * lengths.answer)
     # each row is a micro-batch
@@ -165,11 +166,9 @@ def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
         "answers_only": ("the answers, no prompt", train_s(folder, prompt[:1], *group)),
         "every_row": ("the prompt in every row (eight times one row)", G * alone),
     }
-    scale, name, unit = (
-        1e3 / (G * lengths.answer),
-        f"update_8x{lengths.prompt // 1024}k_prompt",
-        "CPU-s/1k trained",
-    )
+    scale = 1e3 / (G * lengths.answer)
+    name = f"update_8x{lengths.prompt // 1024}k_prompt"
+    unit = "CPU-s/1k trained"
     return [
         line(f"{name}_once_vs_{other}", f"{lengths}: {peer}", once * scale, cost * scale, unit)
         for other, (peer, cost) in costs.items()

@@ -104,7 +104,8 @@ def theirs(folder: Path, lengths: Lengths) -> Cost:
 
     class GivenRows(GRPOTrainer):
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-            prompts, completions = torch.tensor([prompt] * G), torch.tensor(answers)
+            prompts = torch.tensor([prompt] * G)
+            completions = torch.tensor(answers)
             return {
                 "prompt_ids": prompts,
                 "prompt_mask": torch.ones_like(prompts),
@@ -144,7 +145,8 @@ def theirs(folder: Path, lengths: Lengths) -> Cost:
 
 def _cost(make: Callable[[int], Any], norm_of: Callable[[Any], float], repeats: int) -> Cost:
     """The least of several steps; with more than one, after a warm-up step."""
-    times, norm = [], math.nan
+    times = []
+    norm = math.nan
     for number in range(repeats + (repeats > 1)):
         trainer = make(number)
         began = time.process_time()
@@ -164,7 +166,8 @@ def compare(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
     assert math.isclose(own.grad_norm, peer.grad_norm, rel_tol=1e-3), (
         f"other gradients: {own.grad_norm}, {peer.grad_norm}"
     )
-    name, about = f"update_8x{lengths.prompt // 1024}k_vs_trl", f"{lengths}: {PEER}"
+    name = f"update_8x{lengths.prompt // 1024}k_vs_trl"
+    about = f"{lengths}: {PEER}"
     scale = 1e3 / (G * lengths.answer)
     return [
         line(name, about, own.cpu_s * scale, peer.cpu_s * scale, "CPU-s/1k trained"),

@@ -37,8 +37,10 @@ from warehouse.schemas import TABLES
 from warehouse.store import Place, Store
 
 BENCH = Path(__file__).parents[2] / "data" / "bench" / "viewer.jsonl"
-ITERATIONS, STEPS = 10, 25
-PROMPTS, GROUP = 500, 8
+ITERATIONS = 10
+STEPS = 25
+PROMPTS = 500
+GROUP = 8
 DOCUMENTS = 20_000
 POOL = 2_000  # distinct replies
 MADE_FROM = {
@@ -55,7 +57,8 @@ MADE_FROM = {
     "batches": ["advantages", "rollouts"],
     "updates": ["batches"],
 }
-FIRST, STEP = "i01s01", "iteration=1&phase=training&step=1"
+FIRST = "i01s01"
+STEP = "iteration=1&phase=training&step=1"
 PAGES = {
     "runs": "/",
     "run": "/run/big",
@@ -120,13 +123,13 @@ def step_tables(
     """The tables of a step: 500 tasks, 8 answers to each task, a verdict on each answer."""
     n = PROMPTS * GROUP
     of = np.repeat(np.arange(PROMPTS), GROUP)
-    prompts, rollouts = [f"{key}p{i}" for i in range(PROMPTS)], [f"{key}r{i}" for i in range(n)]
+    prompts = [f"{key}p{i}" for i in range(PROMPTS)]
+    rollouts = [f"{key}r{i}" for i in range(n)]
     tasks = [f"{key}t{i}" for i in range(PROMPTS)]
-    of_task, of_prompt = [tasks[i] for i in of], [prompts[i] for i in of]
-    picks, documents = (
-        rng.integers(0, POOL, n),
-        [f"d{i}" for i in rng.integers(0, DOCUMENTS, PROMPTS)],
-    )
+    of_task = [tasks[i] for i in of]
+    of_prompt = [prompts[i] for i in of]
+    picks = rng.integers(0, POOL, n)
+    documents = [f"d{i}" for i in rng.integers(0, DOCUMENTS, PROMPTS)]
     total = rng.random(n)
     yield "samples", {"sample_id": prompts, "document_id": documents}
     yield (
@@ -246,7 +249,8 @@ def row_of_turn() -> dict[str, Any]:
 
 
 def publish(place: Place, name: str, given: dict[str, Any]) -> None:
-    schema, num = TABLES[name], len(next(iter(given.values())))
+    schema = TABLES[name]
+    num = len(next(iter(given.values())))
     empty = row(name)
     columns = [
         given[f.name]

@@ -65,10 +65,8 @@ def test_similarity_is_the_cosine_to_the_mean_of_the_cluster():
 def test_the_same_seed_gives_the_same_clusters_from_memory_and_from_a_file(tmp_path):
     vectors = directions([5] * 200, 0.1).astype(np.float16)
     np.save(tmp_path / "v.npy", vectors)
-    one, two = (
-        cluster(vectors, SETTINGS),
-        cluster(np.load(tmp_path / "v.npy", mmap_mode="r"), SETTINGS),
-    )
+    one = cluster(vectors, SETTINGS)
+    two = cluster(np.load(tmp_path / "v.npy", mmap_mode="r"), SETTINGS)
     other = cluster(vectors, Clustering(seed=1))
     assert np.array_equal(one.cluster, two.cluster)
     assert not np.array_equal(one.cluster, other.cluster)

@@ -23,7 +23,8 @@ def found(place, texts, screened=(), **settings):
 
 
 def test_what_stands_in_another_document_to_nine_tenths_is_found_in_it(place):
-    rng, texts = random.Random(0), list(generated(300, seed=5))
+    rng = random.Random(0)
+    texts = list(generated(300, seed=5))
     pages = list(generated(60, seed=6, words=(60, 90)))
     for n, page in enumerate(pages):
         words = page.split()

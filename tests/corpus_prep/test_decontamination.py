@@ -127,7 +127,8 @@ def test_short_questions_have_to_stand_whole_and_very_short_ones_are_not_looked_
 def test_a_question_of_few_words_has_to_stand_alone(place, tmp_path):
     passages = evaluation_set(place, tmp_path, [{"question": f"{prose(5, 'five')}?"}])
     five = prose(5, "five")
-    before, after = prose(20, "before"), prose(20, "after")
+    before = prose(20, "before")
+    after = prose(20, "after")
     stand = [
         f"{before}\n{five}\n{after}",
         f"{before}. {five.title()}? {after}",
@@ -295,7 +296,8 @@ def test_a_search_that_was_cut_off_goes_on_with_the_shards_it_has(place, questio
     # 512 rows per row group
     documents = corpus(place, *[prose(30, n) for n in range(1_500)], prose(30, "q"))
     monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)
-    looked_through, whole = [], contamination.Finder.hits
+    looked_through = []
+    whole = contamination.Finder.hits
 
     def hits(self, numbers, texts):
         looked_through.append(int(numbers[0]))

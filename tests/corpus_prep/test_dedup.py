@@ -203,7 +203,8 @@ def test_a_document_joined_through_another_is_counted(place):
 def test_canaries_are_found_and_leave_no_trace(place, store, small_shards):
     texts = list(generated(300, seed=3))
     other = store.run("other")
-    table, same = stored(place, documents(texts)), stored(other, documents(texts))
+    table = stored(place, documents(texts))
+    same = stored(other, documents(texts))
     steps = run(place, table, canaries=100)
     plain = run(other, same)
     for one, without in zip(steps, plain, strict=True):
@@ -219,7 +220,8 @@ def test_canaries_are_found_and_leave_no_trace(place, store, small_shards):
 
 def test_text_that_many_documents_share_neither_costs_all_pairs_nor_hides_duplicates(place):
     shared = next(generated(1, 99, (200, 201)))
-    rng, texts = random.Random(0), [f"{shared} {text}" for text in generated(800, 1, (100, 101))]
+    rng = random.Random(0)
+    texts = [f"{shared} {text}" for text in generated(800, 1, (100, 101))]
     copies = {n: edited(texts[n], 0.02, ["new"], rng) for n in rng.sample(range(800), 80)}
     table = stored(place, documents([*texts, *copies.values()]))
     exact, _, found, near = run(place, table, comparing=Comparing(max_bucket=50, max_leaders=8))
@@ -235,7 +237,8 @@ def test_text_that_many_documents_share_neither_costs_all_pairs_nor_hides_duplic
 def test_a_stopped_search_goes_on_with_what_is_whole(place, small_shards, monkeypatch):
     table = stored(place, documents(with_copies(list(generated(400)), 100)))
     exact = dedup.screen_exact_duplicates(place, table, label="exact")
-    made, real = [], bands.write_bands
+    made = []
+    real = bands.write_bands
 
     def stops(shard, settings):
         made.append(shard.first)

@@ -211,7 +211,8 @@ def test_embedding_search_is_the_exact_cosine(wiki_vectors, minilm):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(minilm.model, device="cpu")
-    documents, query = list(read_corpus(WIKI)), "a queen who died"
+    documents = list(read_corpus(WIKI))
+    query = "a queen who died"
     cosines = model.similarity(
         model.encode([query]), model.encode([f"{d.title}\n{d.text}" for d in documents])
     )[0]

@@ -219,10 +219,8 @@ def test_documents_are_split_with_the_tokens_of_a_model(place):
 
 def test_worker_processes_make_the_same_segments_and_lengths(place, monkeypatch):
     monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)  # one per row group
-    table, tokens = (
-        documents(place, num_clusters=100, label="many"),
-        partial(count_tokens, model=str(MICRO)),
-    )
+    table = documents(place, num_clusters=100, label="many")
+    tokens = partial(count_tokens, model=str(MICRO))
     made = []
     for count, label in ((1, "here"), (2, "pool")):
         given = {"count": tokens, "workers": Workers(count=count)}

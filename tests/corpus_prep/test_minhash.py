@@ -49,7 +49,8 @@ UNSPACED = [
 
 def units(text: str, unit: str) -> list[str]:
     """Words or characters of a text, character by character."""
-    words, word = [], ""
+    words = []
+    word = ""
     seen = "".join(c for c in text if unicodedata.category(c) != "Cf")
     for c in unicodedata.normalize("NFKC", seen).lower():
         in_words = unicodedata.category(c)[0] in "LMN"

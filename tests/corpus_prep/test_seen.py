@@ -29,7 +29,8 @@ def test_texts_that_differ_in_what_cannot_be_stored_are_two():
 
 
 def test_an_id_takes_less_than_a_string_in_a_set():
-    seen, strings = Seen(), set()
+    seen = Seen()
+    strings = set()
     for number in range(100_000):
         seen.add(f"doc-{number:08d}")
         strings.add(f"doc-{number:08d}")
@@ -45,7 +46,8 @@ def test_a_parquet_file_is_not_kept_as_it_is_read(tmp_path):
             writer.write_table(
                 pa.table({"text": [noise.randbytes(2_000).hex() for _ in range(50)]})
             )
-    before, most = pa.total_allocated_bytes(), 0
+    before = pa.total_allocated_bytes()
+    most = 0
     for _ in read_corpus(file):
         most = max(most, pa.total_allocated_bytes() - before)
     assert most < file.stat().st_size / 4

@@ -18,13 +18,15 @@ from tasks.corpus.documents import settle
 from tasks.stage import Rows, stage
 from warehouse.schemas import DOCUMENTS
 
-NUM, DIMENSIONS = 4_000, 64
+NUM = 4_000
+DIMENSIONS = 64
 
 
 class Plain:
     """In place of the embedding model, for queries that are already vectors."""
 
-    device, dtype = "cpu", None
+    device = "cpu"
+    dtype = None
 
     def __init__(self) -> None:
         import torch

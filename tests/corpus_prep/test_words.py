@@ -78,7 +78,9 @@ def test_runs_of_words_do_not_cross_texts_and_depend_on_order():
     found = all_words(["one two three", "three one two", "one two"])
     hashes, first = grams(found, 2)
     assert first.tolist() == [0, 1, 3, 4, 6]
-    one_two, two_three, three_one = hashes[0], hashes[1], hashes[2]
+    one_two = hashes[0]
+    two_three = hashes[1]
+    three_one = hashes[2]
     assert hashes.tolist() == [one_two, two_three, three_one, one_two, one_two]
     assert len({int(one_two), int(two_three), int(three_one)}) == 3
     assert grams(found, 9)[0].tolist() == []

@@ -66,7 +66,8 @@ def test_a_recipe_says_what_the_stage_cost(place):
         assert np.ones(megabytes << 17).sum() > 0
         yield from ()
 
-    small, large = costly(place, 1, label="small"), costly(place, 400, label="large")
+    small = costly(place, 1, label="small")
+    large = costly(place, 400, label="large")
     assert large.recipe["peak_memory_mb"] - small.recipe["peak_memory_mb"] > 300
     assert 0 < large.recipe["cpu_s"] < 10
 

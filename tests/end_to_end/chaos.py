@@ -44,7 +44,8 @@ from tests.end_to_end.faults import damage, occupy, pause, silence, step_clock
 from warehouse.store import Store
 
 RESULTS = SOURCE / "data" / "bench" / "chaos.jsonl"
-DEPLOYMENT, RUN = "scope-iteration/micro", "chaos"
+DEPLOYMENT = "scope-iteration/micro"
+RUN = "chaos"
 SETTINGS = {
     "iterations": 2,
     "num_engines": 1,
@@ -80,7 +81,8 @@ class Chaos:
         os.environ["SELFPLAY_STORE"] = str(store)
         for worker in self.site.processes("worker-"):  # the next one passes on the new environment
             worker.stop()
-        left, self.damaged = num_faults, False
+        left = num_faults
+        self.damaged = False
         while True:
             api = services.up(self.site, say=_quiet)
             again, self.damaged = self.damaged, False
@@ -158,10 +160,8 @@ class Chaos:
         name = {"flow": f"flow-{run_id}", "worker": "worker-cpu", "server": "server"}.get(kind)
         if name:
             return [p] if (p := self.site.process(name).find()) else []
-        flow, mark = (
-            self.site.process(f"flow-{run_id}").find(),
-            {"engine": "tasks.engines.fleet_child", "trainer": "tasks.training.member"},
-        )
+        flow = self.site.process(f"flow-{run_id}").find()
+        mark = {"engine": "tasks.engines.fleet_child", "trainer": "tasks.training.member"}
         try:
             children = flow.children(recursive=True) if flow else []
             return [
@@ -197,7 +197,8 @@ def make(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         site = Site(SOURCE, folder / "prefect", probe.getsockname()[1])
-    found, began = list[Comparison](), time.monotonic()
+    found = list[Comparison]()
+    began = time.monotonic()
     chaos = Chaos(site, random.Random(seed), settings or SETTINGS, began + limit_s)
     try:
         occupy(folder / "tmp")

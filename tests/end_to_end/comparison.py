@@ -41,7 +41,8 @@ def compare(untouched: Store, other: Store, run: str) -> Comparison:
             found.rows_lost += table.num_rows
             found.different.append(f"{table.address} is missing")
             continue
-        keys, twin_keys = _keys(table), _keys(twin)
+        keys = _keys(table)
+        twin_keys = _keys(twin)
         found.rows_lost += (keys - twin_keys).total()
         found.rows_doubled += (twin_keys - keys).total()
         for number, (row, twin_row) in enumerate(zip(table.rows(), twin.rows(), strict=False)):

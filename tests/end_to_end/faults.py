@@ -45,7 +45,8 @@ def silence(
     if not flow:
         return False
     flow[0].suspend()
-    over, end = False, time.monotonic() + limit_s
+    over = False
+    end = time.monotonic() + limit_s
     while not over and time.monotonic() < end:
         time.sleep(POLL_S)
         with contextlib.suppress(httpx.TransportError, RuntimeError):

@@ -32,7 +32,10 @@ from warehouse.store import Store, Table
 
 PROJECT = Path(__file__).parents[2]
 BENCH = PROJECT / "data" / "bench" / "corpus.jsonl"
-RUN, CHUNK, COPIES, POLL_S = "killed", 5_000, 0.25, 0.005
+RUN = "killed"
+CHUNK = 5_000
+COPIES = 0.25
+POLL_S = 0.005
 
 
 class Moment(NamedTuple):
@@ -53,7 +56,8 @@ def given(count: int) -> Iterator[pa.Table]:
 
 def search(store: Path, count: int, steps: str) -> None:
     """Run all stages as a flow would, or only make the documents."""
-    place, settings = Store(store).run(RUN), MinHashing()
+    place = Store(store).run(RUN)
+    settings = MinHashing()
     table = given(place, count)
     if steps == "documents":
         return
@@ -83,7 +87,8 @@ def compare(count: int, kills: int, seed: int = 0) -> dict[str, Any]:
     """The result line: what each kill followed, and whether all tables are equal. Raises
     RuntimeError if a search fails by itself."""
     with tempfile.TemporaryDirectory() as folder:
-        untouched, killed = Path(folder) / "untouched", Path(folder) / "killed"
+        untouched = Path(folder) / "untouched"
+        killed = Path(folder) / "killed"
         process = begin(untouched, count)
         moments = list(watch(untouched, process))
         finish(process)
@@ -104,7 +109,8 @@ def compare(count: int, kills: int, seed: int = 0) -> dict[str, Any]:
 
 def watch(store: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
     """What a search makes, in order."""
-    seen, last = {""}, time.monotonic()
+    seen = {""}
+    last = time.monotonic()
     name = ""
     while process.poll() is None:
         time.sleep(POLL_S)
@@ -112,7 +118,8 @@ def watch(store: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
             now = time.monotonic()
             yield Moment(name, now - last)
             seen.add(new)
-            name, last = new, now
+            name = new
+            last = now
 
 
 def made(store: Path) -> set[str]:

@@ -69,7 +69,8 @@ def test_a_flow_that_comes_back_after_it_was_given_up_ends(running: Site) -> Non
 def test_a_stopped_flow_that_was_given_up_is_ended_by_stop_and_by_the_next_command(
     running: Site,
 ) -> None:
-    api, said = API.of(running), list[str]()
+    api = API.of(running)
+    said = list[str]()
     for end in (
         lambda: at_work.stop(running, "mine", said.append),
         lambda: services.up(running, say=said.append),
@@ -88,7 +89,8 @@ def test_a_dead_worker_is_noticed_and_started_again(
 ) -> None:
     api = API.of(running)
     kill_worker(running)
-    run, said = api.submit(DEPLOYMENT, launch.make_parameters("micro", "late")), list[str]()
+    run = api.submit(DEPLOYMENT, launch.make_parameters("micro", "late"))
+    said = list[str]()
     assert watch(running, api, run, said.append) == "COMPLETED"
     assert any(line.startswith("the worker of the cpu pool has died (log: ") for line in said)
     kill_worker(running)

@@ -104,7 +104,8 @@ def test_down_ends_a_server_that_answers_nothing_but_errors(
     monkeypatch.setattr(API, "of", lambda site: api)
     with pytest.raises(RuntimeError, match="POST /flow_runs/filter by 500: of no use"):
         api.unfinished()
-    server, said = site.start("server", ["-c", "import time; time.sleep(60)"]), []
+    server = site.start("server", ["-c", "import time; time.sleep(60)"])
+    said = []
     services.down(site, said.append)
     assert server.find() is None
     assert "not marked" in said[0] and said[-1] == "ended server"
@@ -172,7 +173,8 @@ def test_the_same_command_follows_the_run_at_work_and_another_one_is_told_how_to
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
-    api, asked = API.of(running), launch.make_parameters("micro", "mine", overrides={"sleep_s": 30})
+    api = API.of(running)
+    asked = launch.make_parameters("micro", "mine", overrides={"sleep_s": 30})
     deployment = "scope-iteration/micro"
     elsewhere = api.submit(deployment, asked, {"SELFPLAY_STORE": str(tmp_path / "other")})
     first = api.submit(deployment, asked, launch.environment())
@@ -197,18 +199,22 @@ def test_one_run_is_stopped_with_its_children_and_the_others_go_on(
     running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
-    api, said = API.of(running), []
+    api = API.of(running)
+    said = []
 
     def submit(name: str, **settings: float) -> dict:
         return api.submit(
             "scope-iteration/micro", launch.make_parameters("micro", name, overrides=settings)
         )
 
-    mine, other = submit("mine", sleep_s=600, child_s=600), submit("other", sleep_s=600)
+    mine = submit("mine", sleep_s=600, child_s=600)
+    other = submit("other", sleep_s=600)
     processes = [running.process(f"flow-{run['id']}") for run in (mine, other)]
     wait_until(lambda: [state(api, run) for run in (mine, other)] == ["RUNNING"] * 2)
     wait_until(lambda: len(processes[0].find().children()) == 1)  # type: ignore[union-attr]
-    child, waiting = processes[0].find().children()[0], submit("waiting")  # type: ignore[union-attr]
+    # type: ignore[union-attr]
+    child = processes[0].find().children()[0]
+    waiting = submit("waiting")
     at_work.stop(running, "waiting", said.append)
     at_work.stop(running, "mine", said.append)
     assert [mine["name"] in line for line in said] == [False, True]

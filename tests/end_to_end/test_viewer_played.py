@@ -35,11 +35,9 @@ class Held:
     """A run in its own thread that stops at its first answer until it is released."""
 
     def __init__(self, folder: Path) -> None:
-        self.store, self.answering, self.let_go = (
-            Store(folder / "store"),
-            threading.Event(),
-            threading.Event(),
-        )
+        self.store = Store(folder / "store")
+        self.answering = threading.Event()
+        self.let_go = threading.Event()
         self.thread = threading.Thread(target=play, args=(folder, self.say))
 
     def say(self, asked: Asked) -> str | None:
@@ -112,7 +110,9 @@ def test_a_token_that_was_trained_on_leads_to_its_document_and_the_document_to_t
 
 
 def test_all_kinds_of_pages_open_from_one_another_and_say_nothing_to_the_console(viewer, tab):
-    waiting, seen, opened = ["/"], {"/"}, Counter[str]()
+    waiting = ["/"]
+    seen = {"/"}
+    opened = Counter[str]()
     tab.said.clear()
     tab.requests.clear()
     while waiting:

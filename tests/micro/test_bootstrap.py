@@ -37,8 +37,11 @@ from flows.worlds.encyclopaedia import (
     states,
 )
 
-E, F = NAMES[0], NAMES[1]
-CRAFT, OTHER_CRAFT, FOOD = VALUES["craft"][0], VALUES["craft"][1], VALUES["food"][0]
+E = NAMES[0]
+F = NAMES[1]
+CRAFT = VALUES["craft"][0]
+OTHER_CRAFT = VALUES["craft"][1]
+FOOD = VALUES["food"][0]
 ALL_DRAWS = [
     transcripts.challenger,
     transcripts.solver,
@@ -68,7 +71,8 @@ def logits_of(model: MicroModel, ids: list[int]) -> torch.Tensor:
 
 
 def test_a_fresh_models_first_heads_look_one_to_four_tokens_back(model):
-    length, attention = 24, model.model.layers[0].self_attn
+    length = 24
+    attention = model.model.layers[0].self_attn
     rotation = (model.cosine[None, None, :length], model.sine[None, None, :length])
     x = model.model.layers[0].input_layernorm(
         model.model.embed_tokens(torch.randint(4, 600, (1, length)))
@@ -123,7 +127,9 @@ def test_packing_keeps_every_transcript_whole_and_leaves_out_what_is_longer_than
 
 @pytest.mark.parametrize("draw", ALL_DRAWS, ids=lambda draw: draw.__name__)
 def test_every_word_of_a_transcript_is_in_the_vocabulary(draw):
-    world, rng, words = World(4, 40), random.Random(4), set(vocabulary())
+    world = World(4, 40)
+    rng = random.Random(4)
+    words = set(vocabulary())
     for _ in range(100):
         transcript = draw(world, rng)
         said = [segment for part in [transcript.trunk, *transcript.branches] for segment in part]
@@ -210,21 +216,17 @@ def test_the_same_seed_trains_the_same_weights(tmp_path):
 
 
 def test_a_bar_outside_its_range_fails_the_table_and_one_only_shown_does_not(capsys):
-    good, bad, shown = (
-        Bar("a", 0.5, 9, 0.4, 0.6),
-        Bar("b", 0.7, 9, 0.4, 0.6),
-        Bar("c", 0.0, 9, 0.4, 0.6, gates=False),
-    )
+    good = Bar("a", 0.5, 9, 0.4, 0.6)
+    bad = Bar("b", 0.7, 9, 0.4, 0.6)
+    shown = Bar("c", 0.0, 9, 0.4, 0.6, gates=False)
     assert passed(iter([good, shown]))
     assert not passed(iter([good, bad]))
     assert "FAILS" in capsys.readouterr().out
 
 
 def test_the_sampler_gives_the_words_that_transformers_gives():
-    theirs, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32),
-        AutoTokenizer.from_pretrained(BASE),
-    )
+    theirs = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
     prompts = [prompt for prompt, _ in exchanges(screening.rubric_writer, 3, seed=5)]
     for prompt, reply in zip(
         prompts, sample(load_checkpoint(BASE), prompts, temperature=0), strict=True
@@ -235,7 +237,8 @@ def test_the_sampler_gives_the_words_that_transformers_gives():
 
 
 def test_the_committed_solver_answers_in_format_and_leaves_room_to_learn():
-    world, tasks = World(7, 60), held_out_tasks(7, 80)
+    world = World(7, 60)
+    tasks = held_out_tasks(7, 80)
     given = answers(load_checkpoint(BASE), [task.text for task in tasks], world, seed=1)
     assert sum(answer is not None for answer in given) >= 76
     met = [
@@ -247,8 +250,10 @@ def test_the_committed_solver_answers_in_format_and_leaves_room_to_learn():
 
 
 def test_the_committed_grader_passes_stated_facts_and_fails_swapped_and_missing_ones():
-    world, rng = World(8, 60), random.Random(8)
-    prompts, wanted = [], []
+    world = World(8, 60)
+    rng = random.Random(8)
+    prompts = []
+    wanted = []
     for _ in range(60):
         task, _ = world.draw_task(rng, 0)
         facts = world.true_facts(task) or []

@@ -30,7 +30,8 @@ class Tab:
     console."""
 
     def __init__(self, socket: Connection) -> None:
-        self._socket, self._numbers = socket, itertools.count(1)
+        self._socket = socket
+        self._numbers = itertools.count(1)
         self.requests: list[str] = []
         self.said: list[str] = []
         for domain in ("Page", "Runtime", "Network", "Log"):

@@ -33,7 +33,8 @@ class Library:
     """Finds `text` for each query, and remembers the batches of queries."""
 
     def __init__(self, text="the moon"):
-        self.text, self.batches = text, []
+        self.text = text
+        self.batches = []
 
     def search(self, queries, k):
         self.batches.append(list(queries))

@@ -34,12 +34,14 @@ def passages(count: int, seed: int = 0) -> list[str]:
     folder = data_folder()
     if folder is None:
         return list(generated(count, seed))
-    rng, found = random.Random(seed), []
+    rng = random.Random(seed)
+    found = []
     for name in CORPORA:
         for text in pq.read_table(folder / "corpora" / f"{name}.parquet", columns=["text"])[
             "text"
         ].to_pylist():
-            words, at = text.split(" "), 0
+            words = text.split(" ")
+            at = 0
             while at < len(words):
                 length = rng.randint(*PASSAGE_WORDS)
                 found.append(" ".join(words[at : at + length]))
@@ -76,7 +78,8 @@ def edited(text: str, share: float, vocabulary: list[str], rng: random.Random) -
     left = max(round(share * len(words)), 1)
     while left > 0 and words:
         run = min(rng.randint(1, 6), left)
-        at, new = rng.randrange(len(words)), rng.choices(vocabulary, k=run)
+        at = rng.randrange(len(words))
+        new = rng.choices(vocabulary, k=run)
         words[at : at + run * rng.randint(0, 1)] = new if rng.random() < 0.7 else []
         left -= run
     return " ".join(words)

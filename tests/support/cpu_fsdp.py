@@ -52,7 +52,8 @@ def watched_post_forward(state: FSDPState, module: Any, inputs: Any, output: Any
     return output
 
 
-pre_forward, post_forward = FSDPParamGroup.pre_forward, FSDPState._post_forward
+pre_forward = FSDPParamGroup.pre_forward
+post_forward = FSDPState._post_forward
 
 
 def take_cpus_for_gpus() -> None:
@@ -62,7 +63,8 @@ def take_cpus_for_gpus() -> None:
     trainer._is_sharded = lambda settings: settings.lora is None
     StoredRolloutsTrainer._get_per_token_logps_and_entropies = score_in_float32
     FSDPParam.to_accumulated_grad_if_needed = keep_no_whole_gradients
-    FSDPParamGroup.pre_forward, FSDPState._post_forward = watched_pre_forward, watched_post_forward
+    FSDPParamGroup.pre_forward = watched_pre_forward
+    FSDPState._post_forward = watched_post_forward
 
 
 if __name__ == "__main__":

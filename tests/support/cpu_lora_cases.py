@@ -8,7 +8,10 @@ from tasks.engines import cpu_lora
 from tasks.engines.cpu_lora import GroupedProducts
 from tasks.models.engine import EngineConfig
 
-ADAPTERS, RANK, INPUTS, SLICES = 3, 4, 24, (16, 8)
+ADAPTERS = 3
+RANK = 4
+INPUTS = 24
+SLICES = (16, 8)
 
 
 def mapped(kind, index_T, prefill):
@@ -39,7 +42,8 @@ def weights(seed, dtype):
 
 def linear(wrapper, index_T, dtype):
     a, b, made = weights(1, dtype)
-    x, y = made(len(index_T), INPUTS), made(len(index_T), sum(SLICES))
+    x = made(len(index_T), INPUTS)
+    y = made(len(index_T), sum(SLICES))
     before = y.clone()
     wrapper.add_lora_linear(y, x, a, b, 0.5, SLICES)
     return before, x, y, a, b
@@ -71,7 +75,8 @@ def test_rows_are_multiplied_by_their_own_adapter_and_rows_without_one_stay(inde
 def test_logits_are_changed_for_sampled_rows_with_an_adapter(index_T):
     a, b, made = weights(2, torch.float32)
     # more logits than the adapter has: vLLM pads them
-    x, y = made(len(index_T), INPUTS), made(len(index_T), 20)
+    x = made(len(index_T), INPUTS)
+    y = made(len(index_T), 20)
     before = y.clone()
     mapped(GroupedProducts, index_T, False).add_lora_logits(y, x, a[0], b[0], 2.0)
     for t, adapter in enumerate(index_T):
@@ -84,7 +89,8 @@ def test_logits_are_changed_for_sampled_rows_with_an_adapter(index_T):
 def test_an_embedding_is_changed_for_tokens_with_an_adapter():
     index_T = [1, -1, 0]
     _, b, made = weights(3, torch.float32)
-    x, y = made(3, RANK), torch.zeros(3, 16)
+    x = made(3, RANK)
+    y = torch.zeros(3, 16)
     mapped(GroupedProducts, index_T, False).add_lora_embedding(y, x, b[0], add_input=True)
     torch.testing.assert_close(
         y, torch.stack([x[0] @ b[0][1, 0].T, torch.zeros(16), x[2] @ b[0][0, 0].T])

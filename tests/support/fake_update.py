@@ -82,7 +82,8 @@ def _work(
     packed: Packed | None,
     cuda: bool,
 ) -> dict[str, dict[str, int]]:
-    tracker, sharded = MemoryTracker(), ranks > 1 and settings.lora is None
+    tracker = MemoryTracker()
+    sharded = ranks > 1 and settings.lora is None
     accelerator = _accelerator()
     policy = _policy(config, settings, cuda)
     reference = None
@@ -172,7 +173,8 @@ def _model(values: dict[str, Any], dtype: torch.dtype) -> Any:
     config = CONFIG_MAPPING[values["model_type"]](
         **{k: v for k, v in values.items() if k != "model_type"}
     )
-    config._attn_implementation, config.use_cache = "sdpa", False
+    config._attn_implementation = "sdpa"
+    config.use_cache = False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return AutoModelForCausalLM.from_config(config, dtype=dtype)
@@ -207,7 +209,8 @@ class FlashAttention(torch.autograd.Function):
     def forward(
         ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any
     ) -> torch.Tensor:
-        out, sums = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
+        out = torch.empty_like(q)
+        sums = q.new_empty(q.shape[:-1], dtype=torch.float32)
         ctx.save_for_backward(q, k, v, out, sums, mask)
         return out
 

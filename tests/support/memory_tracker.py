@@ -27,8 +27,11 @@ class MemoryTracker(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.phase, self.peaks = "start", dict[str, dict[str, int]]()
-        self._label, self._live, self._total = "activations", Counter[str](), 0
+        self.phase = "start"
+        self.peaks = dict[str, dict[str, int]]()
+        self._label = "activations"
+        self._live = Counter[str]()
+        self._total = 0
         self._entries: dict[int, list[Any]] = {}
         self._paused = 0
 
@@ -85,10 +88,8 @@ class MemoryTracker(TorchDispatchMode):
 
     def __enter__(self) -> MemoryTracker:
         # DTensor derives shapes from whole tensors that are never allocated.
-        propagate, resize = (
-            ShardingPropagator._propagate_tensor_meta_non_cached,
-            torch.UntypedStorage.resize_,
-        )
+        propagate = ShardingPropagator._propagate_tensor_meta_non_cached
+        resize = torch.UntypedStorage.resize_
 
         def unseen(*args: Any, **kwargs: Any) -> Any:
             self._paused += 1

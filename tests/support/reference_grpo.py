@@ -63,14 +63,16 @@ def token_terms(
     row: Row, policy: Scorer, reference: Scorer | None, s: GRPOSettings
 ) -> torch.Tensor:
     """Loss terms of a datum's sampled tokens, (n,)."""
-    ids, start = row["prompt_token_ids"] + row["completion_token_ids"], len(row["prompt_token_ids"])
+    ids = row["prompt_token_ids"] + row["completion_token_ids"]
+    start = len(row["prompt_token_ids"])
     sampled = [t for t, m in enumerate(row["loss_mask"]) if m]
     positions = [start + t - 1 for t in sampled]
     logps = policy(ids)[positions]
     log_rho = logps - torch.tensor([row["logprobs"][t] for t in sampled])
     if s.importance_sampling_level == "sequence":
         log_rho = log_rho.mean().expand_as(log_rho)
-    rho, advantage = log_rho.exp(), row["advantage"]
+    rho = log_rho.exp()
+    advantage = row["advantage"]
     objective = torch.minimum(
         rho * advantage, rho.clamp(1 - s.epsilon_low, 1 + s.epsilon_high) * advantage
     )

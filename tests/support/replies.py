@@ -33,7 +33,8 @@ from tasks.scorers import equality as comparison
 REPLIES = Path(__file__).parent.parent / "data" / "replies"
 WEIGHTS = {"critical": 3.0, "important": 2.0, "bonus": 1.0}
 EITHER = {"either": True}
-REFUSED, DROPPED = "refused", "dropped without penalty"
+REFUSED = "refused"
+DROPPED = "dropped without penalty"
 
 Case = dict[str, Any]
 

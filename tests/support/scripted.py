@@ -59,7 +59,8 @@ class ScriptedEngine:
     ):
         self.tokenizer: Any = word_tokenizer(chat)
         self.max_model_len = max_model_len
-        self.max_num_seqs, self.is_on_gpu = 4, False
+        self.max_num_seqs = 4
+        self.is_on_gpu = False
         self.prompts: list[str] = []
         self.seeds: list[int] = []
         self._reply = reply

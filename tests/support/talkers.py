@@ -23,7 +23,8 @@ class Talkers(Fleet):
 
     def __init__(self, say: Say, cfg: MethodSettings, folder: Any) -> None:
         super().__init__(cfg.engine, 1, folder)
-        self.say, self.asked = say, list[Said]()
+        self.say = say
+        self.asked = list[Said]()
 
     def roll_out(  # type: ignore[override]
         self,

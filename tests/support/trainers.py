@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tasks.training.grpo import StepMetrics, UpdateJob, UpdateResult
 
-STATE, WEIGHTS = "optimizer.bin", "model.safetensors"
+STATE = "optimizer.bin"
+WEIGHTS = "model.safetensors"
 METRICS = {name: 0.0 for name, field in StepMetrics.model_fields.items() if field.is_required()}
 
 

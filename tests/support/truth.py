@@ -70,7 +70,8 @@ def exact_join(sets: list[set[str]], threshold: float) -> Pairs:
     found = {}
     for start in range(0, len(sets), 2000):
         both = (incidence[start : start + 2000] @ incidence.T).tocoo()
-        first, second = both.row + start, both.col
+        first = both.row + start
+        second = both.col
         jaccard = both.data / (sizes[first] + sizes[second] - both.data)
         kept = (first < second) & (jaccard >= threshold)
         found |= dict(

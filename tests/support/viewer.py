@@ -17,7 +17,9 @@ class Viewer:
     def __init__(self, store: Store, tab: Tab) -> None:
         listening = listen(None)
         key = Key(listening.getsockname()[1])
-        self.store, self.tab, self.base = store, tab, f"http://127.0.0.1:{key.port}"
+        self.store = store
+        self.tab = tab
+        self.base = f"http://127.0.0.1:{key.port}"
         self.server = uvicorn.Server(uvicorn.Config(make_app(store, key), log_level="warning"))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
         self.thread.start()

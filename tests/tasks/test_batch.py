@@ -80,7 +80,8 @@ def test_only_rewarded_rollouts_are_trained_on_those_without_advantage_too_and_e
 def test_a_rollout_without_sampled_tokens_has_nothing_to_train_on(place):
     """This holds for a failed rollout and one from an API; a turn without tokens does not affect
     the other turns."""
-    silent, failed = rollout("a", said([1], [], [])), row("rollouts", rollout_id="b", turns=None)
+    silent = rollout("a", said([1], [], []))
+    failed = row("rollouts", rollout_id="b", turns=None)
     half = rollout("c", said([1], [], []), said([1], [2], [-0.5]))
     rewards = publish(place, "advantages", *(reward(n, 1.0) for n in "abc"))
     found = batch(place, rewards, publish(place, "rollouts", silent, failed, half)).rows()
@@ -95,10 +96,8 @@ def test_a_datum_over_the_limit_takes_its_whole_rollout_along_and_one_of_just_th
     """Prompt + completion of the second are 2 + 2 tokens, of the first 1 + 1 and 3 + 2, of the
     third 3 + 2."""
     long = rollout("a", said([1], [2], [-0.5]), said([1, 2, 3], [4, 5], [-0.5, -0.5]))
-    just, joined = (
-        rollout("b", said([1, 2], [3, 4], [-0.5, -0.5])),
-        rollout("c", said([1, 2, 3], [4, 5], [-0.5, -0.5])),
-    )
+    just = rollout("b", said([1, 2], [3, 4], [-0.5, -0.5]))
+    joined = rollout("c", said([1, 2, 3], [4, 5], [-0.5, -0.5]))
     rewards = publish(place, "advantages", *(reward(n, 1.0) for n in "abc"))
     rollouts = publish(place, "rollouts", long, just, joined)
     assert [r["rollout_id"] for r in batch(place, rewards, rollouts, max_tokens=4).rows()] == ["b"]

@@ -19,7 +19,8 @@ def test_group_zscore_with_the_sample_standard_deviation():
 
 def test_the_two_deviations_differ_by_sqrt_of_7_over_8_in_a_group_of_8():
     rewards = [0.1, 0.9, 0.4, 0.4, 0.7, 1.0, 0.0, 0.2]
-    population, sample = zscore(rewards), zscore(rewards, "sample")
+    population = zscore(rewards)
+    sample = zscore(rewards, "sample")
     assert [s / p for p, s in zip(population, sample, strict=True)] == pytest.approx(
         [math.sqrt(7 / 8)] * 8, rel=1e-5
     )

@@ -99,7 +99,8 @@ def test_what_is_already_in_the_pool_stays_though_it_equals_another():
     ],
 )
 def test_over_its_size_a_pool_gives_up_entries_by_its_rule(leaves, out):
-    uses, measured = (1, 1, 0, 5, 0), (0.9, None, 0.2, 0.8, 0.1)
+    uses = (1, 1, 0, 5, 0)
+    measured = (0.9, None, 0.2, 0.8, 0.1)
     entries = [{"text": str(i), "num_uses": uses[i], "score": measured[i]} for i in range(5)]
     found = leaving(entries, 3, PoolRules(max_size=3, leaves=leaves))
     assert [i for i, reason in enumerate(found) if reason] == sorted(out)
@@ -218,7 +219,8 @@ def test_what_left_the_pool_is_not_drawn(place):
 
 
 def test_least_used_first_goes_round_the_pool_over_steps(place):
-    given, seen = pool(place.step(1), tasks=tasks(place.step(1), *"abcdef")), []
+    given = pool(place.step(1), tasks=tasks(place.step(1), *"abcdef"))
+    seen = []
     for n in range(2, 8):
         found = draw_entries(place.step(n), pool=given, num_draws=2, seed=n, least_used=True)
         seen += [r["entry_id"] for r in found.rows()]

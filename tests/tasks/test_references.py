@@ -55,7 +55,8 @@ def test_the_update_is_the_one_with_the_reference_itself(tmp_path, folder, kind,
 class Told(Fleet):
     def datum_logprobs(self, rows: Any, policy: Policy) -> Any:
         for given in reversed(list(rows)):
-            name, completion = given["prompt_id"], given["completion_token_ids"]
+            name = given["prompt_id"]
+            completion = given["completion_token_ids"]
             logprobs = [-float(i) for i in completion]
             yield {
                 "prompt_id": name,

@@ -26,7 +26,8 @@ def cross_entropy_update(
     """k steps of AdamW on the cross-entropy of the sampled tokens; returns the parameters and
     the losses."""
     model = load(folder / "policy")
-    score, losses = scorer(model), []
+    score = scorer(model)
+    losses = []
     adam = torch.optim.AdamW(
         model.parameters(), SETTINGS["learning_rate"], eps=SETTINGS["adam_epsilon"], weight_decay=0
     )

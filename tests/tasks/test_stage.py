@@ -202,7 +202,8 @@ def test_a_stage_that_another_process_makes_is_refused(place):
 
 
 def test_labels_tell_tables_of_one_place_apart(place):
-    one, two = draw(place, calls=[], label="one"), draw(place, calls=[], label="two", count=3)
+    one = draw(place, calls=[], label="one")
+    two = draw(place, calls=[], label="two", count=3)
     assert (one.address, two.address) == (
         place.address("samples", "one"),
         place.address("samples", "two"),

@@ -125,11 +125,14 @@ def test_a_resident_trainer_writes_each_state_behind_its_update_and_goes_on_from
     trainer."""
     from tasks.training.kept_state import GOES_ON
 
-    log, base = tmp_path / "log", Policy(id="base", weights=str(BASE), content_hash="0")
+    log = tmp_path / "log"
+    base = Policy(id="base", weights=str(BASE), content_hash="0")
     settings = GRPOSettings(learning_rate=1e-3, beta=0.0)
 
     def chain(trainer: Trainer) -> list[str]:
-        now, state, hashes = base, None, []
+        now = base
+        state = None
+        hashes = []
         for number in (1, 2):
             place = store.run("r").iteration(1).phase("solver").step(number)
             batch = publish(place, "batches", row("batches", **DATUM))

@@ -86,7 +86,10 @@ def play(
     """Play a run: a table outside iterations, then two steps per iteration. Returns the
     addresses in order."""
     made.clear()
-    place, policy, state, before = store.run(run), "base", None, ()
+    place = store.run(run)
+    policy = "base"
+    state = None
+    before = ()
     samples = draw(place, seed=0)
     for t in range(1, iterations + 1):
         for b in (1, 2):

@@ -72,7 +72,8 @@ def test_a_table_whose_recipe_does_not_say_what_went_in_may_be_related(store):
 
 
 def test_rows_are_those_of_what_is_published_now(store):
-    lake, place = Lake(store), store.run("r").iteration(1)
+    lake = Lake(store)
+    place = store.run("r").iteration(1)
     publish(place, "answers", row("answers", rollout_id="a", answer="old"), label="x")
     ask = "select iteration, label, answer from answers"
     assert lake.query("r", ask).rows == [{"iteration": 1, "label": "x", "answer": "old"}]

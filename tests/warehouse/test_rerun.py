@@ -196,7 +196,8 @@ class Fleet:
     """A scripted engine in place of engines in processes; it dies at the n-th rollout."""
 
     def __init__(self, dies_after: int | None = None):
-        self.dies_after, self.sampled = dies_after, []
+        self.dies_after = dies_after
+        self.sampled = []
 
     def roll_out(self, prompts, policy, sampling, dialogue, index, group_size, seed, skip):
         engine = ScriptedEngine(lambda key, prompt: "a b")
@@ -228,7 +229,8 @@ def sample(place: Place, fleet: Fleet, max_tokens: int = 5) -> Table:
 def test_a_killed_generation_samples_only_what_was_missing(place, store, monkeypatch, shard_s):
     monkeypatch.setattr("tasks.generate.SHARD_S", shard_s)
     untouched = sample(store.run("whole"), Fleet())
-    dying, resumed = Fleet(dies_after=6), Fleet()
+    dying = Fleet(dies_after=6)
+    resumed = Fleet()
     with pytest.raises(EngineDied):
         sample(place, dying)
     table = sample(place, resumed)

@@ -114,7 +114,9 @@ def test_a_lock_that_is_looked_at_for_ever_is_refused_at_last(store, monkeypatch
 
 
 def test_no_two_hold_one_lock_however_they_come_and_go(store):
-    inside, most, entered = 0, 0, 0
+    inside = 0
+    most = 0
+    entered = 0
 
     def come_and_go():
         nonlocal inside, most, entered

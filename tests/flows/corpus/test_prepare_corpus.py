@@ -28,7 +28,9 @@ def corpus(tmp_path, monkeypatch):
     question made from a third."""
     passages = pq.read_table(WIKI, columns=["id", "title", "text"]).to_pylist()
     longest = sorted(passages, key=lambda p: -len(p["text"]))
-    copied, edited, asked = longest[0], longest[1], longest[2]
+    copied = longest[0]
+    edited = longest[1]
+    asked = longest[2]
     words = edited["text"].split()
     changed = " ".join([*words[:5], "changed", *words[6:]])
     more = [
@@ -170,7 +172,8 @@ def test_a_prepared_corpus_is_taken_by_name_and_outlives_its_run(corpus):
 def test_clusters_of_one_document_need_no_model(corpus):
     tmp_path, _ = corpus
     table, _ = run(tmp_path, **{"clusters.size": 1})
-    store, ids = Store(tmp_path / "store"), [row["document_id"] for row in table.rows()]
+    store = Store(tmp_path / "store")
+    ids = [row["document_id"] for row in table.rows()]
     members = find_memberships(store, "wiki").rows()
     assert [(m["document_id"], m["cluster"], m["parent"]) for m in members] == [
         (d, i, None) for i, d in enumerate(ids)

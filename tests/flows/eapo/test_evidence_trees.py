@@ -266,11 +266,9 @@ def say(asked: Asked) -> str:
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("trees")
-    store, held, questions = (
-        Store(folder / "store"),
-        folder / "held.jsonl",
-        folder / "questions.jsonl",
-    )
+    store = Store(folder / "store")
+    held = folder / "held.jsonl"
+    questions = folder / "questions.jsonl"
     lines = ({**one, "task_type": "multi_hop", "evidence": EVIDENCE[one["id"]]} for one in HELD_OUT)
     held.write_text("".join(json.dumps(line) + "\n" for line in lines))
     questions.write_text(

@@ -31,12 +31,11 @@ SETTINGS = {
     "evaluation.benchmark": "none",
     "monitor.max_sampler_kl": None,  # a script samples nothing
 }
-MILL, BRIDGE = "Where did the founder of the mill come from?", "When did the bridge fall?"
-FOUNDED, ORIGIN, FELL = (
-    "The mill was founded by Ott.",
-    "Ott came from Ulm.",
-    "The bridge fell in 1902.",
-)
+MILL = "Where did the founder of the mill come from?"
+BRIDGE = "When did the bridge fall?"
+FOUNDED = "The mill was founded by Ott."
+ORIGIN = "Ott came from Ulm."
+FELL = "The bridge fell in 1902."
 QUESTIONS = [
     {
         "id": "mill",
@@ -81,7 +80,9 @@ def say(compared: dict[str, list[str]]):
 def play(
     folder: Path, compared: dict[str, list[str]] = COMPARED, **changed: object
 ) -> tuple[Store, Script]:
-    script, store, file = Script(say(compared)), Store(folder / "store"), folder / "questions.jsonl"
+    script = Script(say(compared))
+    store = Store(folder / "store")
+    file = folder / "questions.jsonl"
     file.write_text(
         "".join(json.dumps({**one, "task_type": "multi_hop"}) + "\n" for one in QUESTIONS)
     )

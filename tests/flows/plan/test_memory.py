@@ -85,7 +85,8 @@ SMALL = {
     "max_position_embeddings": 1024,
     "tie_word_embeddings": False,
 }
-PROMPT, TOKENS = 2, 512
+PROMPT = 2
+TOKENS = 512
 
 
 @pytest.mark.slow
@@ -143,6 +144,7 @@ def test_two_real_processes_hold_what_is_simulated(tmp_path, record_property):
     real = json.loads((tmp_path / "peaks.json").read_text())
     fake = fake_update(SMALL, settings, ranks=2, tokens=TOKENS, cuda=False)
     for phase in ("reference", "forward", "backward"):
-        held, simulated = sum(real[f"{phase} 6"].values()), sum(fake[f"{phase} 2"].values())
+        held = sum(real[f"{phase} 6"].values())
+        simulated = sum(fake[f"{phase} 2"].values())
         record_property(phase, (held, simulated))
         assert simulated == pytest.approx(held, rel=0.01), phase

@@ -91,7 +91,10 @@ def test_where_all_documents_are_remembered_they_may_come_again(place):
 def played(place: Place, *questions: dict) -> tuple[Table, Table, Table, Table]:
     """Tasks, scores, samples and prompts of questions, each with task_id, text, reference, r_bar,
     cluster and document_ids."""
-    tasks, scores, drawn, prompts = [], [], [], []
+    tasks = []
+    scores = []
+    drawn = []
+    prompts = []
     for q in questions:
         t = q["task_id"]
         about = {

@@ -34,7 +34,8 @@ from tasks.training.grpo import GRPOSettings, LoRASettings
 from tests.bench.gpu_plans import TABLE, gpu_profiles, table
 from tests.support.rows import publish, row, turn
 
-H100, H200 = GPUS["h100-80"], GPUS["h200-141"]
+H100 = GPUS["h100-80"]
+H200 = GPUS["h200-141"]
 # 100 embeddings of 8; one layer with 4 x 64 in attention, 3 x 128 in the MLP, two norms; a last
 # norm
 TINY = {
@@ -108,7 +109,8 @@ def test_a_sleeping_engine_takes_powers_of_two_of_the_hosts_memory():
     96 in each of 36 layers; embedding and head 1,187 each. On two GPUs 24, 16, 96, 48 (in 36) and
     594 (twice), on each."""
     cfg = profile.load(Scope, "qwen3-8b-6gpu")
-    shape, two = shape_of("Qwen/Qwen3-8B"), cfg.engine.model_copy(update={"tensor_parallel": 2})
+    shape = shape_of("Qwen/Qwen3-8B")
+    two = cfg.engine.model_copy(update={"tensor_parallel": 2})
     assert asleep_bytes(shape, cfg.engine) == (36 * (64 + 32 + 256 + 128) + 2 * 2048) << 20
     assert asleep_bytes(shape, two) == 2 * (36 * (32 + 16 + 128 + 64) + 2 * 1024) << 20
 
@@ -323,7 +325,8 @@ def test_an_update_from_memory_waits_for_the_policys_files_only():
     GPU and back:
     2 x 14 x 8.19 / 6 / 50 = 0.8 s. A sixth of the policy, to the host and to disk: 16.4 / 6 x 0.625
     = 1.7 s. Its hashes: 16.4 / 19.2 = 0.9 s."""
-    seconds, behind = [], []
+    seconds = []
+    behind = []
     for resident in (True, False):
         cfg = profile.load(Scope, "qwen3-8b-6gpu", {"resident_trainer": resident})
         clock = Clock(cfg, shape_of(cfg.models.base), H100)
@@ -341,7 +344,8 @@ def test_an_update_from_memory_waits_for_the_policys_files_only():
 
 def test_a_state_that_is_written_for_longer_than_engines_generate_is_waited_for():
     cfg = profile.load(Scope, "qwen3-8b-6gpu")
-    clock, workload = Clock(cfg, shape_of(cfg.models.base), H100), cfg.workload()
+    clock = Clock(cfg, shape_of(cfg.models.base), H100)
+    workload = cfg.workload()
     [step, *_] = [step for step in workload.steps if step.update]
     around = [
         next(

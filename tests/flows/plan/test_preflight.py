@@ -105,7 +105,8 @@ def test_a_gpu_that_others_use_is_named_with_what_is_free_and_needed():
     second has not."""
     two = {"num_engines": 2, "trainer_processes": 2, "engine.gpu_memory_utilization": 0.9}
     cfg = profile.load(Scope, "qwen3-8b-6gpu-lora", two)
-    idle, taken = (80990, 10), (40960, 40040)
+    idle = (80990, 10)
+    taken = (40960, 40040)
     assert busy(cfg, Machine.read(cards(idle, idle, taken), None, 10)) == [], (
         "the third is not used"
     )

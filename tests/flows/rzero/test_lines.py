@@ -60,7 +60,8 @@ def speaker():
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lines")
-    model, store = str(any_text_model(folder / "model")), folder / "store"
+    model = str(any_text_model(folder / "model"))
+    store = folder / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(store))
         patch.chdir(SOURCE)  # profiles name their files from there

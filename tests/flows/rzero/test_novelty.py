@@ -74,7 +74,8 @@ def test_clusters_are_merged_below_the_distance_and_not_at_it():
 def test_the_earlier_of_two_texts_is_the_hypothesis():
     """With the shorter text as hypothesis it is 0.61 (brevity e^(1 - 6/4)), with the longer one
     0.54 (precisions 4/6, 3/5, 2/4, 1/3)."""
-    short, long = "a b c d", "a b c d e f"
+    short = "a b c d"
+    long = "a b c d e f"
     assert bleu([short], [long])[0, 0] == pytest.approx(0.6065, abs=1e-4)
     assert bleu([long], [short])[0, 0] == pytest.approx(0.5081, abs=1e-4)
     assert clusters_of([short, long], distance=0.45) == [0, 0]

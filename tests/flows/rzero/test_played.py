@@ -38,12 +38,12 @@ SETTINGS = {
     "solver.group_size": 2,
     "evaluation.benchmark": "none",
 }
-HALF, MOST, EASY = "Sum twenty with three!", "Name a prime below ten", "Spiders: how many legs?"
-SILENT, QUARTERS, HARD = (
-    "Why is there something?",
-    "Pick any digit you like",
-    "Roll one die of eight sides",
-)
+HALF = "Sum twenty with three!"
+MOST = "Name a prime below ten"
+EASY = "Spiders: how many legs?"
+SILENT = "Why is there something?"
+QUARTERS = "Pick any digit you like"
+HARD = "Roll one die of eight sides"
 SOUND = (HALF, MOST, QUARTERS)  # neither easy nor hard
 SECRET = "4711"
 ANSWERS: dict[str, list[str | None]] = {  # eight per question; a Solver step uses the first two
@@ -87,7 +87,8 @@ def speaker(*questions: str | None):
 def play(
     folder, *questions: str | None, models: tuple[str, ...] = (), **changed: Any
 ) -> tuple[Store, Script]:
-    script, store = Script(speaker(*questions)), Store(folder / "store")
+    script = Script(speaker(*questions))
+    store = Store(folder / "store")
     model = str(any_text_model(folder / "model"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(store.root))
@@ -217,10 +218,8 @@ def test_each_player_is_updated_by_itself_and_speaks_as_its_last_update(played) 
     answered = rows(
         played, "select distinct step, policy from rollouts where phase = 'solver' order by step"
     )
-    policies, taken = (
-        [base, once[1], twice[1]],
-        rows(played, "select step from updates where role = 'solver'"),
-    )
+    policies = [base, once[1], twice[1]]
+    taken = rows(played, "select step from updates where role = 'solver'")
     # HALF's step has no update
     num_before = [sum(step < number for (step,) in taken) for number in (1, 2, 3)]
     assert answered == [

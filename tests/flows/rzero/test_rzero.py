@@ -74,7 +74,8 @@ def test_every_profile_has_a_deployment_and_needs_no_corpus(name):
 @pytest.mark.parametrize("name", LARGE)
 def test_large_profiles_hold_the_papers_numbers(name):
     cfg = load(name)
-    challenger, solver = cfg.challenger, cfg.solver
+    challenger = cfg.challenger
+    solver = cfg.solver
     assert cfg.iterations == 3
     assert (challenger.steps, challenger.prompts_per_step, challenger.group_size) == (5, 512, 4)
     # the batch of 128 questions of the paper's appendix is the Solver's; the released code's is 16

@@ -250,10 +250,8 @@ def test_a_value_out_of_range_says_where_and_what_is_allowed(setting, value, say
 
 
 def test_overrides_reach_any_depth_and_leave_their_neighbours():
-    cfg, plain = (
-        profile.load(Config, "micro", {"solver.update.beta": 0.3, "seed": 5}),
-        profile.load(Config, "micro"),
-    )
+    cfg = profile.load(Config, "micro", {"solver.update.beta": 0.3, "seed": 5})
+    plain = profile.load(Config, "micro")
     assert (cfg.solver.update.beta, cfg.seed) == (0.3, 5)
     changed = differences(plain.model_dump(mode="json"), cfg.model_dump(mode="json"))
     assert changed == ["seed 0, now 5", "solver.update.beta 0.0, now 0.3"]
@@ -274,7 +272,8 @@ def test_a_configuration_cannot_be_changed():
 
 
 def test_a_run_keeps_its_configuration_and_refuses_another_unless_told(store):
-    cfg, asked = profile.load(Config, "micro"), Request(flow="f", profile="micro", run="r")
+    cfg = profile.load(Config, "micro")
+    asked = Request(flow="f", profile="micro", run="r")
     save_request(store, asked, cfg)
     save_request(store, asked, cfg)
     other = profile.load(Config, "micro", {"solver.group_size": 4})

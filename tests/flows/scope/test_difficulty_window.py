@@ -216,7 +216,8 @@ def test_no_candidates_make_an_empty_selection(place):
 
 def test_the_bounds_themselves_are_inside(place):
     """The tolerance is 1e-9: in double precision these bounds, with it, are 0.25 and 0.75."""
-    low, high = 0.250000001, 0.749999999
+    low = 0.250000001
+    high = 0.749999999
     assert (low - 1e-9, high + 1e-9) == (0.25, 0.75)
     given = [candidate("low", score=0.25), candidate("high", score=0.75)]
     assert sorted(kept(select(place, given, low=low, high=high))) == ["high", "low"]

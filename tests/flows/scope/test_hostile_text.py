@@ -165,7 +165,8 @@ def test_search_results_are_no_search_no_role_and_no_verdict(dialect, syntax):
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("verdict", [0, 1])
 def test_a_judge_that_quotes_a_hostile_answer_says_what_it_says(hostile, verdict):
-    quoted, said = neutralise(hostile), f"<score>{verdict}</score>"
+    quoted = neutralise(hostile)
+    said = f"<score>{verdict}</score>"
     for reply in (
         f"{quoted} {said}",
         f"{said} {quoted}",

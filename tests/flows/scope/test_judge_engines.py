@@ -49,7 +49,8 @@ def test_every_judge_is_served_by_an_engine_of_its_shape(
     tmp_path, sizes, writer, grader, judge, served
 ):
     cfg = config(sizes, writer, grader, judge)
-    models, machines = open_models(cfg), Machines.of(cfg, tmp_path)
+    models = open_models(cfg)
+    machines = Machines.of(cfg, tmp_path)
     assert {
         n: machines.serving(policy, judge=True).config.model for n, policy in models.items()
     } == {name: sizes[size] for name, size in served.items()}
@@ -59,7 +60,8 @@ def test_every_judge_is_served_by_an_engine_of_its_shape(
 
 def test_a_trained_judge_is_scored_by_the_engine_that_can_load_it(tmp_path, sizes):
     cfg = config(sizes, None, "l", "l")
-    models, machines = open_models(cfg), Machines.of(cfg, tmp_path)
+    models = open_models(cfg)
+    machines = Machines.of(cfg, tmp_path)
     assert machines.serving_player(models["base"]) is machines.engines
     assert machines.serving_player(models["grader"]) is machines.judges
     machines.close()

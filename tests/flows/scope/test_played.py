@@ -98,7 +98,8 @@ def write_rubric(asked: Asked) -> str:
 
 
 def answer(asked: Asked) -> str:
-    town, n = found(r"Write of (\w+)", asked), asked.sample
+    town = found(r"Write of (\w+)", asked)
+    n = asked.sample
     if (town, n, asked.turn) == ("Arvel", 0, 0):
         return "<think>Look.</think><search>founder of Arvel</search>"
     if (town, n) == ("Borin", 3):

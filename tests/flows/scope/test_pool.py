@@ -36,7 +36,8 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Pool]:
     ]
     rows = [{"id": t, "title": t, "text": text} for t, text in zip(TOWNS, texts, strict=True)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    model, store = str(any_text_model(folder / "model")), Store(folder / "store")
+    model = str(any_text_model(folder / "model"))
+    store = Store(folder / "store")
     own = {
         **NINE,
         "models.base": model,

@@ -178,10 +178,8 @@ def test_a_document_is_shown_up_to_its_limit_in_tokens(place, tables):
 
 @pytest.mark.parametrize("syntax", ["tags", "qwen", "olmo"])
 def test_the_models_are_shown_how_to_search_with_its_tags_intact(place, tables, syntax):
-    roles, example = (
-        Roles(config("english", **{"dialogues.search_syntax": syntax})),
-        EXAMPLES[syntax],
-    )
+    roles = Roles(config("english", **{"dialogues.search_syntax": syntax}))
+    example = EXAMPLES[syntax]
     for role, about in (
         (roles.challenger, ("samples", "documents")),
         (roles.solver, ("tasks", "rubrics")),

@@ -206,7 +206,8 @@ def test_a_reader_of_whole_replies_refuses_one_that_was_cut_off(finish, reason):
 
 
 def test_what_an_engine_could_not_finish_is_stored_with_its_reason():
-    reader, known = Reader(said), {"rollout_id": "q", "task_id": "q", "prompt_id": "p"}
+    reader = Reader(said)
+    known = {"rollout_id": "q", "task_id": "q", "prompt_id": "p"}
     given = {"error": [], "context": [turn("a")]}
     found = [rows(reader, finish_reason=finish, turns=turns) for finish, turns in given.items()]
     reasons = ["engine error", "no room left in the context"]

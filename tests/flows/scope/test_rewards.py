@@ -126,7 +126,8 @@ def test_searches_are_paid_up_to_three():
     assert [rewards.search_reward(n) for n in range(5)] == pytest.approx([0, 1 / 3, 2 / 3, 1, 1])
 
 
-THINKS, SILENT = "<think>a</think> b", "b"
+THINKS = "<think>a</think> b"
+SILENT = "b"
 
 
 @pytest.mark.parametrize(

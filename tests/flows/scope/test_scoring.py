@@ -182,7 +182,8 @@ def test_an_engine_failure_is_unscorable_and_not_0():
     assert (found["reward"], found["unscorable"]) == (None, "engine error")
 
 
-ENGINE, FULL = "engine error", "no room left in the context"
+ENGINE = "engine error"
+FULL = "no room left in the context"
 
 
 def unasked(rows: list[dict]) -> list[dict]:

@@ -56,7 +56,8 @@ class Roles:
     """Replies by role; counts the attempts about each document."""
 
     def __init__(self) -> None:
-        self.choices, self.attempts = Counter[str](), Counter[str]()
+        self.choices = Counter[str]()
+        self.attempts = Counter[str]()
 
     def say(self, asked: Asked) -> str | None:
         if asked.template == "reasoner":
@@ -87,7 +88,8 @@ def found(pattern: str, asked: Asked) -> str:
 def played(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Store, Script]:
-    folder, script = tmp_path_factory.mktemp("spice"), Script(Roles().say)
+    folder = tmp_path_factory.mktemp("spice")
+    script = Script(Roles().say)
     rows = [
         {"id": f"d{i}", "title": f"Title {i}", "text": f"In d{i} seven and five make twelve."}
         for i in range(3)

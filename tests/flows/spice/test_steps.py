@@ -43,7 +43,8 @@ class ScriptedFleet:
 
     def roll_out(self, prompts: list, policy: Policy, group_size: int, **_: Any) -> Iterator[dict]:
         for prompt in prompts:
-            text, role = prompt["messages"][0]["content"], prompt["template"]
+            text = prompt["messages"][0]["content"]
+            role = prompt["template"]
             self.seen.append((role, policy.id, text))
             for sample in range(group_size):
                 about = prompt["document_id"] or prompt["task_id"]
@@ -107,7 +108,8 @@ def prepare(place, reply=script, **changed: Any) -> tuple[Spice, ScriptedFleet, 
         "models.base": "data/micro/base",
     }
     cfg = profile.load(Config, "micro", {**settings, **ASKS_ONE_THING, **changed})
-    fleet, other = ScriptedFleet(reply), ScriptedFleet(reply)
+    fleet = ScriptedFleet(reply)
+    other = ScriptedFleet(reply)
     machines: Any = SimpleNamespace(
         serving=lambda policy, judge: other if judge else fleet,
         serving_player=lambda start: SimpleNamespace(config=cfg.engine),

@@ -210,7 +210,8 @@ def say(asked: Asked) -> str:
 def test_sound_questions_are_kept_with_article_and_evidence(
     tmp_path: Path, place: Place, monkeypatch
 ) -> None:
-    store, model = Store(tmp_path / "store"), str(any_text_model(tmp_path / "model"))
+    store = Store(tmp_path / "store")
+    model = str(any_text_model(tmp_path / "model"))
     (tmp_path / "articles.jsonl").write_text(json.dumps({"id": "ports", "text": ARTICLE}) + "\n")
     monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
     perform(Script(say), monkeypatch)

@@ -51,7 +51,8 @@ def test_every_logged_sample_is_an_answer_and_a_choice_is_the_likeliest_continua
 
 def test_its_items_have_what_was_asked_and_the_target(place, harness):
     items = {row["task_id"]: row for row in harness_items(place, asked(place, harness)).rows()}
-    question, choice = items["tiny_questions-0"], items["tiny_choices-0"]
+    question = items["tiny_questions-0"]
+    choice = items["tiny_choices-0"]
     assert (question["text"], question["references"]) == (
         "Question: Who wrote it?\nAnswer:",
         ["Ann Lee"],

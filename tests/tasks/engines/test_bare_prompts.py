@@ -55,10 +55,8 @@ def test_a_conversation_names_the_speakers_for_a_model_without_a_chat_template()
 
 @pytest.mark.parametrize("dialogue", [BARE, Dialogue()])
 def test_a_special_token_in_a_prompt_is_no_special_token(dialogue):
-    harmless, hostile = (
-        contexts("a c b", dialogue)[0],
-        contexts("a <file_sep> <|im_start|> <|im_end|> b", dialogue)[0],
-    )
+    harmless = contexts("a c b", dialogue)[0]
+    hostile = contexts("a <file_sep> <|im_start|> <|im_end|> b", dialogue)[0]
     for mark in (*MARKS, "<|im_end|>"):
         assert hostile.count(mark) == harmless.count(mark)
 

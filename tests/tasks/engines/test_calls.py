@@ -132,12 +132,10 @@ def call(
 
 
 def test_who_may_share_the_engines():
-    base, adapted, another, scores = (
-        call(0),
-        call(1, adapter="x", content_hash="x"),
-        call(2, "v"),
-        call(3, work="s"),
-    )
+    base = call(0)
+    adapted = call(1, adapter="x", content_hash="x")
+    another = call(2, "v")
+    scores = call(3, work="s")
     assert base.mixes_with(call(4)) and base.mixes_with(adapted) and adapted.mixes_with(base)
     assert adapted.mixes_with(call(4, adapter="y", content_hash="y"))
     assert not base.mixes_with(another) and not base.mixes_with(
@@ -174,7 +172,8 @@ def test_weights_take_turns_and_so_does_other_work(monkeypatch, folder, other):
     works = [lambda at=at: ids(ask(fleet, at, "a", "b", "c", "d", "e")) for at in (folder, other)]
     alone = partial(weigh, fleet, other)
     found = in_threads(*works, alone, *works, sleep, *works, alone, *works)
-    five, nine = list("abcde"), [f"{i}" for i in range(9)]
+    five = list("abcde")
+    nine = [f"{i}" for i in range(9)]
     assert found == [five, five, nine, five, five, [], five, five, nine, five, five]
 
 
@@ -219,7 +218,8 @@ def ids_twice(*names: str) -> list[str]:
 def test_a_caller_that_stops_early_takes_its_conversations_along_and_no_others(monkeypatch, folder):
     engine = HeldEngine(red, held={"moon", "sun"})
     fleet = scripted_fleet(monkeypatch, folder, lambda _: engine)
-    goes, stays = ask(fleet, folder, "a", "moon", "moon moon"), ask(fleet, folder, "b", "sun", "c")
+    goes = ask(fleet, folder, "a", "moon", "moon moon")
+    stays = ask(fleet, folder, "b", "sun", "c")
     assert next(goes)["prompt_id"] == "a" and next(stays)["prompt_id"] == "b"
     goes.close()  # type: ignore[attr-defined]
     assert ids(ask(fleet, folder, "d", "e", "f", "g")) == ["d", "e", "f", "g"]

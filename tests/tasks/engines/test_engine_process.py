@@ -74,7 +74,8 @@ def test_an_embedding_model_finds_the_libraries_that_an_engine_was_loaded_withou
 
 def test_what_an_engines_process_started_ends_with_it(tmp_path, folder, monkeypatch):
     """As a tensor-parallel worker that still loads when its engine is closed."""
-    started, program = tmp_path / "started", tmp_path / "python"
+    started = tmp_path / "started"
+    program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\nsleep 3600 &\necho $! > {started}\n")
     program.chmod(0o700)
     monkeypatch.setattr(child.sys, "executable", str(program))

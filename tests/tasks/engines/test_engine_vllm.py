@@ -103,7 +103,8 @@ def test_stretched_positions_are_those_of_hugging_face(models, tmp_path):
     """Contexts of 300 tokens; the model has 256 positions."""
     from transformers import Qwen2ForCausalLM
 
-    yarn, policy = Yarn(factor=2.0), models[0]
+    yarn = Yarn(factor=2.0)
+    policy = models[0]
     positions = yarn.settings(Path(policy.weights))
     stretched = Qwen2ForCausalLM.from_pretrained(policy.weights, dtype=torch.float32, **positions)
     long = [
@@ -139,7 +140,8 @@ def assert_weighed_as_by(model, found, reply, between=()):
 
 
 def test_a_given_reply_is_as_likely_as_by_hugging_face_whichever_weights_were_loaded(fleet, models):
-    reply, between = [20, 25, 31, 3], [20, 21, 3, 2, 6]
+    reply = [20, 25, 31, 3]
+    between = [20, 21, 3, 2, 6]
     for policy in (models[0], models[1], models[0]):
         for before in ((), between):
             assert_weighed_as_by(load(policy), weighed(fleet, policy, reply, before), reply, before)
@@ -198,7 +200,8 @@ def assert_calls_at_once_are_alike(fleet, calls):
 
 
 def test_calls_from_several_threads_sample_what_each_samples_alone(fleet, models):
-    short, long = Sampling(max_tokens=8), Sampling(temperature=0.7, max_tokens=40)
+    short = Sampling(max_tokens=8)
+    long = Sampling(temperature=0.7, max_tokens=40)
     calls = [
         (models[0], long, 1),
         (models[0], short, 2),
@@ -241,7 +244,8 @@ def test_swapping_weights_many_times_does_not_leak(fleet, models):
 
 def test_an_engine_that_dies_is_started_once_more_and_loses_no_row(fleet, models):
     def rows(num_kills):
-        found, killed = [], set()
+        found = []
+        killed = set()
         for row in fleet.roll_out(
             prompts(), models[0], Sampling(max_tokens=40), ONE_TURN, group_size=100
         ):

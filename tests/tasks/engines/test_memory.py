@@ -22,7 +22,8 @@ CPU = (
 class SmallTrainer(Trainer):
     """Has room for a limited number of rows."""
 
-    room, problem = 4, RuntimeError(CUDA)
+    room = 4
+    problem = RuntimeError(CUDA)
 
     def _train(self, job: UpdateJob) -> Any:
         job.out.mkdir(parents=True)
@@ -77,7 +78,8 @@ class Child:
     started: ClassVar[list[int]] = []
 
     def __init__(self, config: EngineConfig, number: int, log_dir: Path):
-        self.config, self.log_file = config, log_dir / "engine.log"
+        self.config = config
+        self.log_file = log_dir / "engine.log"
         Child.started.append(config.max_num_seqs)
 
     def close(self) -> None:

@@ -146,7 +146,8 @@ def test_a_held_out_score_falls_while_rewards_rise(scores, paid, falls):
 
 
 def test_the_best_of_several_answers_falls_while_the_score_rises():
-    held_out, passes = series(0.3, 0.4, 0.5, 0.45), series(0.9, 0.8, 0.7, 0.6)
+    held_out = series(0.3, 0.4, 0.5, 0.45)
+    passes = series(0.9, 0.8, 0.7, 0.6)
     found = values(divergence(held_out=held_out, rewards=(0.0, 0.0, 0.0), passes=passes))
     assert found == {"falls of micro": [0], "narrowings of micro": [2]}
 

@@ -159,10 +159,8 @@ def test_a_question_about_a_cluster_is_sound_with_its_true_answer():
 
 
 def test_a_task_of_the_encyclopaedia_is_sound_where_it_names_what_is_so():
-    world, sound = (
-        encyclopaedia.World(5, 20),
-        partial(encyclopaedia_sound, seed=5, num_documents=20),
-    )
+    world = encyclopaedia.World(5, 20)
+    sound = partial(encyclopaedia_sound, seed=5, num_documents=20)
     name = world.names[0]
     has = world.attributes(name)[:2]
     lacks = next(a for a in encyclopaedia.ATTRIBUTES if a not in world.facts[name])

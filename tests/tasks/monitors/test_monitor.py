@@ -103,7 +103,8 @@ def test_the_alarm_is_raised_again_by_a_rerun_until_the_limit_is_raised(place, c
 def test_a_judge_that_was_never_perfect_is_stopped_only_when_it_gets_worse(place):
     """Half of the canaries are misjudged at first, then half again, then none, then three of
     four."""
-    first, better = judgments(place, *ERRING, label="first"), [(1, 1, None), (0, 0, None)]
+    first = judgments(place, *ERRING, label="first")
+    better = [(1, 1, None), (0, 0, None)]
     worse = [(0, 1, None), (1, 0, None), (None, 1, None), (0, 0, None)]
     found = {
         name: means(

@@ -282,7 +282,8 @@ def test_examples_are_good_bad_filtered_and_malformed(store):
 class Tags(HTMLParser):
     def __init__(self, text):
         super().__init__()
-        self.names, self.links = set(), []
+        self.names = set()
+        self.links = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -305,7 +306,9 @@ UNSEEN = "\x1b\x07\x9b\u00ad\u200b\u202e\u2066\ufeff\U000e0041"
 def test_what_cannot_be_seen_is_named_wherever_data_brings_it(tmp_path):
     """A reason, a benchmark, a metric, a role, a gate, a template, a query, a title, a
     criterion, an id."""
-    store, step, name = Store(tmp_path), "r/iter-001/alpha/step-001", f"x{UNSEEN}y"
+    store = Store(tmp_path)
+    step = "r/iter-001/alpha/step-001"
+    name = f"x{UNSEEN}y"
     publish(store, "r/iter-000/exam/evaluations", [evaluation(0.2, 0.03, name, name)])
     publish(store, "r/iter-001/exam/evaluations", [evaluation(0.4, 0.03, benchmark=name)])
     publish(store, f"{step}/prompts", [{**prompt("p", name, document_id=name), "template": name}])

@@ -157,7 +157,8 @@ def test_a_prompt_longer_than_the_context_is_a_row_with_its_reason():
 
 
 def test_a_prompt_longer_than_its_limit_is_not_sampled_from():
-    short, long = prompt("short"), prompt("long", content="a b c d e")
+    short = prompt("short")
+    long = prompt("long", content="a b c d e")
     dialogue = TALK.model_copy(update={"prompt_tokens": 8})
     engine = ScriptedEngine(script("<answer> a </answer>"))
     rows = {row["prompt_id"]: row for row in converse(engine, dialogue, prompts=[long, short])}

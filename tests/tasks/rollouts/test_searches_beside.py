@@ -18,12 +18,11 @@ def test_searches_beside_an_engine_on_a_gpu_make_the_same_rows(reasoning):
 
     made = []
     for is_on_gpu in (False, True):
-        engine, library = ScriptedEngine(reply), Library()
+        engine = ScriptedEngine(reply)
+        library = Library()
         engine.is_on_gpu = is_on_gpu
-        dialogue, prompts = (
-            TALK.model_copy(update={"reasoning": reasoning}),
-            [prompt("p"), prompt("q", "a b c")],
-        )
+        dialogue = TALK.model_copy(update={"reasoning": reasoning})
+        prompts = [prompt("p"), prompt("q", "a b c")]
         rows = converse(engine, dialogue, library, prompts, group_size=3)
         made.append(sorted(rows, key=lambda row: row["rollout_id"]))
         assert library.batches

@@ -8,7 +8,8 @@ from tasks.scorers.equality import agree
 from tests.support.comparisons import begin_a_trap, limits_of_traps
 from tests.support.rows import publish, row
 
-HOLDS, NOT = True, False
+HOLDS = True
+NOT = False
 TABLE = [
     ("Integer", "12", "12", HOLDS),
     ("Integer", "12", "1200", NOT),

@@ -8,7 +8,8 @@ import pytest
 
 from tasks.training.datums import COLUMNS, Datums, collate, micro_batches, plan, read_datums
 
-P, Q = [1, 2], [3, 4]
+P = [1, 2]
+Q = [3, 4]
 
 
 def made(

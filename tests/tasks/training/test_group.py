@@ -79,7 +79,8 @@ def weights_of(policy: Path) -> dict[str, Any]:
 def test_two_processes_go_on_from_memory_as_fresh_ones_do_from_disk(
     tmp_path, folder, kind, settings
 ):
-    resident, fresh = group(tmp_path, kind), group(tmp_path, kind)
+    resident = group(tmp_path, kind)
+    fresh = group(tmp_path, kind)
     first = resident.train(job(tmp_path, folder, "first", settings, state_later=True))
     assert not first.state_is_written
     resident.write_state(first.optimizer_state)

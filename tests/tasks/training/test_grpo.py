@@ -217,7 +217,8 @@ def test_an_adapter_trains_resumes_and_keeps_the_base_as_reference(
     second = update(tmp_path, folder, batches[1], "second", **again, settings=s)
 
     name = "adapter_model.safetensors"
-    before, model = weights(start.policy, name), load(folder / "base")
+    before = weights(start.policy, name)
+    model = load(folder / "base")
     theirs = {k: v.clone().requires_grad_() for k, v in before.items()}
     run(
         theirs.values(),
@@ -280,10 +281,8 @@ def test_a_nan_stops_the_update_before_anything_is_written(tmp_path, folder):
 
 @pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8}], ids=["full weights", "adapter"])
 def test_a_killed_update_goes_on_from_its_last_optimizer_step(tmp_path, folder, monkeypatch, lora):
-    rows, settings = (
-        make_rows(folder / "policy", n=12),
-        {"optimizer_steps": 4, "beta": 0.5, "lora": lora},
-    )
+    rows = make_rows(folder / "policy", n=12)
+    settings = {"optimizer_steps": 4, "beta": 0.5, "lora": lora}
     reference = {"reference": folder / ("policy" if lora else "base")}
     whole = update(tmp_path, folder, rows, "whole", **reference, settings=settings)
     kept = {

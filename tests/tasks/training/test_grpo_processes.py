@@ -193,10 +193,8 @@ def test_sharded_bfloat16_does_not_round_log_probabilities(tmp_path, folder):
 
 
 ADAPTER = "adapter_model.safetensors"
-TRAINER, SHARDED = (
-    ("-m", "tasks.training.trainer"),
-    (str(REPO / "tests" / "support" / "cpu_fsdp.py"),),
-)
+TRAINER = ("-m", "tasks.training.trainer")
+SHARDED = (str(REPO / "tests" / "support" / "cpu_fsdp.py"),)
 
 
 def run_distributed(job: UpdateJob, file: Path, program: tuple[str, ...] = TRAINER) -> dict:

@@ -53,7 +53,8 @@ def test_datums_of_advantage_0_are_counted_but_not_computed(
     from five."""
     rows = make_rows(folder / "policy", "tools")
     rows = [{**row, "advantage": 0.0} if i in (0, 3, 7) else row for i, row in enumerate(rows)]
-    seen, score = [], StoredRolloutsTrainer._get_per_token_logps_and_entropies
+    seen = []
+    score = StoredRolloutsTrainer._get_per_token_logps_and_entropies
 
     def watched(self, model, ids, *given, **named):
         seen.extend([len(ids)] * torch.is_grad_enabled())  # later scoring is without gradients

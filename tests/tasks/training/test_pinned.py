@@ -17,10 +17,8 @@ def rounded(size: int) -> int:
 def shares_of_qwen3_8b() -> list[int]:
     """Bytes of one of six processes: float32 weights, then two moments and a step count for
     each."""
-    hidden, layer = (
-        4096,
-        [(4096, 4096), (1024, 4096), (1024, 4096), (4096, 4096), (128, 1), (128, 1)],
-    )
+    hidden = 4096
+    layer = [(4096, 4096), (1024, 4096), (1024, 4096), (4096, 4096), (128, 1), (128, 1)]
     layer += [(12288, 4096), (12288, 4096), (4096, 12288), (4096, 1), (4096, 1)]
     shapes = [(151936, hidden), *(layer * 36), (hidden, 1), (151936, hidden)]
     weights = [4 * -(-rows // 6) * columns for rows, columns in shapes]

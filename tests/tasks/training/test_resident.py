@@ -49,7 +49,8 @@ def test_an_update_from_memory_writes_what_one_from_disk_writes(tmp_path, folder
     first = update(
         tmp_path, folder, make_rows(folder / "policy", n=5), "first", settings=settings, **place
     )
-    rows, chain = make_rows(folder / "policy", n=5, seed=1), {**place, **after(first, settings)}
+    rows = make_rows(folder / "policy", n=5, seed=1)
+    chain = {**place, **after(first, settings)}
     [kept] = kept_state._shares
     from_memory = update(tmp_path, folder, rows, "from-memory", **chain)
     assert kept not in kept_state._shares
@@ -157,10 +158,8 @@ def test_a_policy_rounded_for_engines_is_trained_in_float32(tmp_path, folder):
     result, rounded."""
     from safetensors.torch import load_file
 
-    exact, rounded = (
-        {**CHAIN, "learning_rate": 1e-6},
-        {**CHAIN, "learning_rate": 1e-6, "export_dtype": "bfloat16"},
-    )
+    exact = {**CHAIN, "learning_rate": 1e-6}
+    rounded = {**CHAIN, "learning_rate": 1e-6, "export_dtype": "bfloat16"}
     ends = []
     for name, settings in (("exact", exact), ("rounded", rounded)):
         rows = [make_rows(folder / "policy", n=5, seed=i) for i in (0, 1)]

@@ -46,7 +46,8 @@ def shared_rows(folder: Path, n: int = 10) -> list[dict]:
     [{"beta": 0.0}, {"beta": 0.5, "optimizer_steps": 2}, {"gradient_checkpointing": True}],
 )
 def test_parameters_change_as_in_plain_torch(tmp_path, folder, loss_type, changes, record_property):
-    rows, s = shared_rows(folder), {"loss_type": loss_type, "max_completion_tokens": 20, **changes}
+    rows = shared_rows(folder)
+    s = {"loss_type": loss_type, "max_completion_tokens": 20, **changes}
     result = update(tmp_path, folder, rows, settings={**s, **SHARED})
     theirs, losses = torch_update(folder, [rows], **s)
     record_property("relative_difference", difference(folder, result, theirs))
@@ -91,7 +92,8 @@ def test_an_adapter_changes_as_without(tmp_path, folder, checkpointing):
 
 
 def test_weights_in_float32_are_trained_by_arithmetic_in_bfloat16(tmp_path, folder):
-    rows, s = shared_rows(folder), {"dtype": "bfloat16", "beta": 0.0, "micro_batch_size": 1}
+    rows = shared_rows(folder)
+    s = {"dtype": "bfloat16", "beta": 0.0, "micro_batch_size": 1}
     plain = update(tmp_path, folder, rows, "plain", settings=s).steps[0]
     shared = update(tmp_path, folder, rows, "shared", settings={**s, **SHARED}).steps[0]
     for name in ("loss", "entropy", "mean_ratio", "grad_norm"):
@@ -101,7 +103,8 @@ def test_weights_in_float32_are_trained_by_arithmetic_in_bfloat16(tmp_path, fold
 def test_a_prompt_is_computed_once(tmp_path, folder, monkeypatch):
     """For a prompt of P tokens with answers of T tokens, P - 1 plus the sum of T positions pass
     through the model."""
-    rows, seen = shared_rows(folder), []
+    rows = shared_rows(folder)
+    seen = []
     score = StoredRolloutsTrainer._get_per_token_logps_and_entropies
 
     def watched(self, model, *given, **named):
@@ -160,7 +163,8 @@ def test_an_answer_sees_the_prompt_and_itself_only(folder):
     before = hidden(rows)
     alone = model.model(input_ids=rows[2:]).last_hidden_state[0, 1:4]
     torch.testing.assert_close(before[-3:], alone, rtol=1e-5, atol=1e-6)
-    other_answer, other_prompt = rows.clone(), rows.clone()
+    other_answer = rows.clone()
+    other_prompt = rows.clone()
     other_answer[0, 2], other_prompt[:, 0] = 20, 20
     torch.testing.assert_close(hidden(other_answer)[-3:], before[-3:], rtol=0, atol=0)
     assert (hidden(other_prompt)[-3:] - before[-3:]).abs().max() > 1e-3
