@@ -76,6 +76,8 @@ def pool(
     uses. `rewards` replace an entry's score: by the `component` (None: the reward) of the rollout
     that wrote the entry, else, for an entry without an answer, by its mean over the rows about the
     task.
+
+    Raises ValueError for a column that pools do not have.
     """
     old = [row for row in previous.rows() if row["kept"]] if previous else []
     known = {row["entry_id"] for row in old}

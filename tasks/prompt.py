@@ -38,6 +38,8 @@ class Template:
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Template:
+        """The template `name` of a folder. Raises ValueError, which names the file, if there is
+        none."""
         path = folder / f"{name}.jinja"
         if not path.exists():
             raise ValueError(f"no prompt template {path.name} in {folder}")

@@ -22,6 +22,8 @@ def check_run_name(name: str) -> str:
 
     A path would leave the store, "." or "" would mean all runs.
 
+    Raises ValueError, with what is allowed, for a name that no run can have.
+
     >>> check_run_name("qwen3-8b.seed=1")
     'qwen3-8b.seed=1'
     """

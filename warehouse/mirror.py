@@ -179,7 +179,10 @@ def owner_of(bucket: ObjectStore, run: str) -> Owner | None:
 
 
 def read(bucket: ObjectStore, key: str) -> tuple[bytes, dict[str, str]] | None:
-    """A small object, and the marks by which a conditional write recognises it; None if absent."""
+    """A small object, and the marks by which a conditional write recognises it; None if absent.
+
+    Raises Damaged for an object of more than MOST_BYTES, which is none of ours.
+    """
     import obstore
 
     try:
@@ -205,6 +208,7 @@ def read_json(bucket: ObjectStore, key: str) -> dict[str, Any] | None:
 
 
 def parse_json(key: str, data: bytes) -> dict[str, Any]:
+    """The JSON object in `data`, which came from `key`. Raises Damaged if it is none."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

@@ -178,6 +178,7 @@ class Store:
         return find_table(self.root, address)
 
     def get(self, address: str) -> Table:
+        """Return the published table at an address. Raises ValueError if there is none."""
         table = self.find(address)
         if table is None:
             raise ValueError(f"nothing is published at {address}")

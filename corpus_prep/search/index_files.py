@@ -22,6 +22,10 @@ DOCUMENTS_AT_ONCE = 4_096
 
 
 def read_manifest(folder: Path, verify: bool) -> dict[str, Any]:
+    """The manifest of a search index: its format, settings and files. `verify`: hash every file.
+
+    Raises ValueError for a folder that is no search index, has another format, or is damaged.
+    """
     path = folder / "manifest.json"
     if not path.is_file():
         raise ValueError(
@@ -80,6 +84,7 @@ class DocumentsFile:
         self._pending: list[dict[str, str]] = []
 
     def add(self, document: DocumentRow) -> None:
+        """Add a document, unless it was dropped. Raises ValueError for an id that another has."""
         if document.dropped_reason is not None:
             return
         if document.document_id in self._seen:

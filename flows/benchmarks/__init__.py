@@ -164,7 +164,10 @@ class Benchmark(Settings):
         return self.protocol[self.paper(paper, method)]
 
     def paper(self, paper: str | None, method: str) -> str:
-        """The name of the protocol that `of_paper` returns."""
+        """The name of the protocol that `of_paper` returns.
+
+        Raises ValueError if the benchmark has no protocol of this paper.
+        """
         if paper is not None and paper not in self.protocol:
             raise ValueError(
                 f"{self.name} has no protocol of {paper}; there are {', '.join(self.protocol)}"

@@ -228,7 +228,10 @@ def read_element(reply: str) -> str:
 
 
 def read_line(reply: str) -> str:
-    """The first line with any content."""
+    """The first line with any content.
+
+    Raises Malformed for a reply in which no line says anything.
+    """
     for line in spoken(reply).splitlines():
         if line.strip():
             return line.strip()
@@ -236,7 +239,10 @@ def read_line(reply: str) -> str:
 
 
 def read_whole(reply: str) -> str:
-    """All of the reply but its thoughts."""
+    """All of the reply but its thoughts.
+
+    Raises Malformed for an empty reply.
+    """
     text = spoken(reply).strip()
     if not text:
         raise Malformed("nothing is said")
@@ -269,6 +275,8 @@ def grade(reply: str) -> int:
 
 def truth(reply: str) -> int:
     """1 for TRUE and 0 for FALSE in the last deciding answer element.
+
+    Raises Malformed for a last word that is neither TRUE nor FALSE.
 
     >>> truth("<think><answer>FALSE</answer>?</think> <answer> **True** </answer>")
     1

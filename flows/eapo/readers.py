@@ -38,6 +38,8 @@ def read_answer(
 def read_verdict(reply: str) -> int:
     """1 if the last verdict says that the answer is right, else 0.
 
+    Raises Malformed for a reply without a verdict.
+
     >>> read_verdict("Both name Ulm: [[CORRECT]]"), read_verdict("[[NOT_ATTEMPTED]]")
     (1, 0)
     """

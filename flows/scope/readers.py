@@ -24,6 +24,8 @@ read_verdict = partial(marked, name="score")  # 1 or 0
 def read_task(reply: str) -> str:
     """The task: all that its element says, without the tags of a `<question>` within it.
 
+    Raises Malformed for a missing or empty question element.
+
     >>> read_task("<think>x</think><task>In 400 words: <question> Why? </question></task>")
     'In 400 words: Why?'
     """

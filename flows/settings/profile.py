@@ -400,7 +400,10 @@ def load(model: type[Config], name: str, overrides: dict[str, Any] | None = None
 def resolve(
     model: type[Config], values: dict[str, Any], overrides: dict[str, Any] | None, name: str
 ) -> Config:
-    """The configuration of `values`, with overrides; error messages call it `name`."""
+    """The configuration of `values`, with overrides; error messages call it `name`.
+
+    Raises ValueError for an unknown setting, a wrong value, or a part of what is a single setting.
+    """
     for path, value in (overrides or {}).items():
         if _has_huge_number(value):
             raise ValueError(f"{path}: {value} is too large a number")

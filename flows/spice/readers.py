@@ -45,6 +45,8 @@ _BOOLEANS = {"true": True, "false": False}
 def read_choice(reply: str, formats: Sequence[str], answer_types: Sequence[str]) -> str:
     """The format chosen: `multiple_choice`, or the answer type of a free-form question.
 
+    Raises Malformed for a reply without such an object, or that suits none or both formats.
+
     >>> formats = ("multiple_choice", "free_form")
     >>> free_form = '"suitable_for_mcq": false, "suitable_for_free_form": true'
     >>> reply = "{" + free_form + ', "best_answer_type": "String"}'

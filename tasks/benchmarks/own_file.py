@@ -64,6 +64,8 @@ def columns_of(path: Path) -> Columns:
 def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
     """The columns of rows, by their names.
 
+    Raises ValueError, which lists the columns, for a file without a column of questions or answers.
+
     >>> columns = guessed([{"Question": "Why?", "answer": "So.", "n": 1}], "my.csv")
     >>> columns.question, columns.answers, columns.context
     (('Question',), ('answer',), ())

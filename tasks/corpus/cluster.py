@@ -42,6 +42,8 @@ def embed_documents(
     `vectors.npy`.
 
     Vectors are saved every few seconds: after a kill, only the missing ones are computed.
+
+    Raises ValueError if no document is left to embed.
     """
     from corpus_prep.search.encoder import Encoder, join_vectors, write_vectors
 

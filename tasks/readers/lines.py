@@ -52,7 +52,8 @@ def read_pair(reply: str, prompt: str) -> tuple[str, str]:
 
 
 def read_answer(reply: str) -> str:
-    """
+    """Raises Malformed for a reply that states no answer.
+
     >>> read_answer(" Ada\\nQuestion: who left?")
     'Ada'
     """
@@ -71,7 +72,8 @@ def read_result(reply: str) -> str:
 
 
 def read_vote(reply: str) -> int:
-    """
+    """Raises Malformed for a reply without a verdict.
+
     >>> read_vote(" Yes.")
     1
     """

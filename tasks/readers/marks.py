@@ -18,6 +18,8 @@ def mark_out_of_ten(reply: str, name: str = "score") -> float:
     """The mark 1 to 10 in the last deciding element named `name`, scaled to 0..1; values beyond
     either end are clipped.
 
+    Raises Malformed for a missing or empty element, and for one that holds no number.
+
     >>> (
     ...     mark_out_of_ten("<think><score>2</score></think> <score> 10/10 </score>"),
     ...     mark_out_of_ten("<score>1</score>"),

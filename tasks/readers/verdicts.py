@@ -88,6 +88,8 @@ class Mention:
 def marked(reply: str, name: str = "score") -> int:
     """1 or 0, from the last deciding `<score>` element.
 
+    Raises Malformed for a missing element, and for one that holds neither 0 nor 1.
+
     >>> marked("<think><score>0</score></think> <Score>**1.0**</Score>")
     1
     >>> marked("<score>0</score> Had it given the year, <score>1</score>.")
@@ -102,7 +104,10 @@ def marked(reply: str, name: str = "score") -> int:
 
 
 def deciding(reply: str, name: str) -> str:
-    """Text of the last deciding `<name>` element."""
+    """Text of the last deciding `<name>` element.
+
+    Raises Malformed for a missing element, and for a reply that is cut off within its verdict.
+    """
     parts = elements(reply, name)[-_MOST:]
     if not parts:
         raise Malformed(f"no {name} element")
@@ -118,6 +123,8 @@ def deciding(reply: str, name: str) -> str:
 
 def bracketed(reply: str, values: Mapping[str, int]) -> int:
     """The value of the last deciding word in double brackets.
+
+    Raises Malformed for a reply without a verdict.
 
     >>> bracketed("They differ in form only: [[Yes]], and not [[NO]].", {"YES": 1, "NO": 0})
     1

@@ -285,6 +285,8 @@ class Talk:
         """Ids after a sampled turn: its end-of-turn markup, the message, the generation prompt.
 
         A sampled end-of-turn token is not repeated.
+
+        Raises ValueError for a chat template that loses the message after a turn.
         """
         turns = [
             {"role": "user", "content": "u"},

@@ -62,6 +62,8 @@ def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | N
     """Evaluate a candidate on one benchmark and print its scores.
 
     With `against`, print the differences from that policy, too.
+
+    Raises ValueError for a policy that is its own base.
     """
     run = exam.run
     policy = candidate.policy(run)

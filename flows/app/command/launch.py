@@ -179,6 +179,8 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
 def read_setting(text: str) -> tuple[str, Any]:
     """`solver.steps=4` as ("solver.steps", 4): a TOML value, `null` for no value, or else a string.
 
+    Raises ValueError for a text that is not KEY=VALUE.
+
     >>> read_setting("solver.steps=4"), read_setting("corpus=a/b")
     (('solver.steps', 4), ('corpus', 'a/b'))
     >>> read_setting("quality.min_score=null")

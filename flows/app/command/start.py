@@ -38,6 +38,8 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], in_process: bool
     If a flow run with the same parameters has not ended, it is followed instead of starting a
     second one. A flow run that takes only a moment runs in this process, as any does with
     `in_process`.
+
+    Raises ValueError for a profile that needs a GPU which this machine lacks.
     """
     from flows.app.service import services
     from flows.plan.preflight import check_packages

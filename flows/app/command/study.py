@@ -53,7 +53,8 @@ def study(
 
 
 def read_part(text: str | None) -> tuple[int, int]:
-    """
+    """Raises ValueError for a text that is not I/N, or a part that does not exist.
+
     >>> read_part("2/3"), read_part(None)
     ((2, 3), (1, 1))
     """

@@ -135,6 +135,8 @@ class API:
 
         `environment` overrides that of its worker, pool and deployment. No worker takes it in a
         state other than SCHEDULED.
+
+        Raises ValueError, which lists the deployments, if there is none of this name.
         """
         response = self.http.get(f"/deployments/name/{deployment}")
         if response.status_code == 404:

@@ -97,6 +97,8 @@ def deploy(site: Site, api: API, say: Say = print) -> None:
     """Deploy the profiles whose declarations have changed since the last time.
 
     A change to a flow's code needs no deployment: every flow run imports the current code.
+
+    Raises RuntimeError, with the end of its log, if Prefect refuses a declaration.
     """
     deployments = declared(site)
     changed = to_deploy(site, deployments, num_there=len(api.deployments()))

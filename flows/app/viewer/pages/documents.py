@@ -29,6 +29,7 @@ def documents(view: Page, run: str, text: str = "", offset: int = 0) -> HTMLResp
 
 @router.get("/run/{run}/document", response_class=HTMLResponse)
 def document(view: Page, id: str) -> HTMLResponse:
+    """Raises HTTPException (404) for an id that no document has."""
     row = view.first("document", id=id)
     view.keep_near_all(view.rows("document_places", id=id))
     tasks = view.rows("document_tasks", id=id)

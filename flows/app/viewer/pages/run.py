@@ -209,7 +209,10 @@ def _body(lake: Lake, run: str, iteration: int, version: str) -> Body:
 
 @router.get("/run/{run}/report")
 def report(view: Page, run: str, iteration: int | None = None) -> FileResponse:
-    """The static report of an iteration, or the latest."""
+    """The static report of an iteration, or the latest.
+
+    Raises HTTPException (404) if there is no report of the place.
+    """
     path = report_file(view.store, run, iteration)
     if not path.is_file():
         place = run if iteration is None else f"{run}, iteration {iteration}"

@@ -25,6 +25,7 @@ def update(
     phase: str | None = None,
     step: int | None = None,
 ) -> HTMLResponse:
+    """Raises HTTPException (404) if there is no update at the address."""
     steps = view.rows("update_rows", iteration=iteration, phase=phase, step=step)
     if not steps:
         raise HTTPException(

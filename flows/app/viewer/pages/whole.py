@@ -16,7 +16,10 @@ router = APIRouter()
 
 @router.get("/run/{run}/whole")
 def whole(view: Page, table: str, id: str, part: str) -> Response:
-    """`part` leads to the text: `reply`, or `turns.0.text`."""
+    """`part` leads to the text: `reply`, or `turns.0.text`.
+
+    Raises HTTPException (404) for an unknown table or column, or a row without this text.
+    """
     schema = TABLES.get(table)
     name, *path = part.split(".")
     if schema is None or name not in schema.arrow.names:
