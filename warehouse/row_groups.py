@@ -58,11 +58,11 @@ class RowGroups:
         bounds = zip(
             *(np.searchsorted(self.hashes, wanted, side) for side in ("left", "right")), strict=True
         )
-        groups = np.unique(
+        holding = np.unique(
             np.concatenate([self.groups[:0], *(self.groups[first:last] for first, last in bounds)])
         )
         for path, begin, end in zip(self.paths, (0, *self.ends), self.ends, strict=False):
-            if groups := [int(group) - begin for group in groups if begin <= group < end]:
+            if groups := [int(group) - begin for group in holding if begin <= group < end]:
                 yield path, groups
 
 
