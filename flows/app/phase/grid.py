@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from flows.app.command.launch import find_method
 from flows.runtime.request import Request
 from flows.settings.profile import MethodSettings
@@ -93,5 +95,5 @@ def no_alarms(config: type[Any]) -> dict[str, None]:
     if not issubclass(config, MethodSettings):
         raise TypeError(f"{config.__name__} has no monitors")
     limits = config.model_fields["monitor"].annotation
-    assert limits is not None
+    assert isinstance(limits, type) and issubclass(limits, BaseModel)
     return {f"monitor.{name}": None for name in limits.model_fields}

@@ -378,7 +378,7 @@ def test_a_profile_on_cpus_has_memory_and_hours(tmp_path):
     own = {"models.base": str(tmp_path), "engine.model": str(tmp_path)}
     cfg = profile.load(Spell, "smollm2", own)
     role = PlannedRole("responder", Lengths(prompt=100, sampled=10))
-    made = plan_on_cpus(cfg, Workload((Step(3, (role.asked(10, 2),)),)))
+    made = plan_on_cpus(cfg, Workload((Step(3, (role.conversations(10, 2),)),)))
     assert made.hours == {"generate": pytest.approx(3 * 4.032e-5 / 3600), "train": 0.0}
     assert made.memory_gb["engine 1"] == pytest.approx(1.2 + 0.838860800 + 1.44e-5, abs=1e-6)
     assert (made.context, made.positions) == (704, None)
