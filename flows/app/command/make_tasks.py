@@ -77,7 +77,7 @@ def tasks(
         changes["models.auditor"] = auditor
     run = name or f"tasks-{default_run(flow, profile)}"
     parameters = make_parameters(profile, run, corpus, changes)
-    parameters = with_prepared_documents(site, flow, parameters, here=True)
+    parameters = with_prepared_documents(site, flow, parameters, in_process=True)
     deployment = find_deployment(flow, profile, site)
     check_settings(deployment, parameters)
     request = make_request(deployment, flow, parameters)
