@@ -35,7 +35,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def ask(corpus: str | None, profile_name: str = "smollm2", **overrides: Any) -> dict[str, Any]:
     parameters = make_parameters(profile_name, "mine", corpus, overrides)
-    return documents.with_prepared_documents(Site.here(), FLOW, parameters, here=True)
+    return documents.with_prepared_documents(Site.here(), FLOW, parameters, in_process=True)
 
 
 def test_a_folder_becomes_a_corpus_without_the_held_out_passages(
