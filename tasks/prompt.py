@@ -43,7 +43,11 @@ class Template:
         path = folder / f"{name}.jinja"
         if not path.exists():
             raise ValueError(f"no prompt template {path.name} in {folder}")
-        return cls(name, path.read_text(encoding="utf-8"))
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as problem:
+            raise ValueError(f"{path} is no UTF-8: {problem}") from None
+        return cls(name, text)
 
     @property
     def version(self) -> str:

@@ -38,6 +38,8 @@ def _variable(name: str) -> str:
 
 # of an environment variable that holds a key; empty: there is no key
 VariableName = Annotated[str, AfterValidator(_variable)]
+MOST_TOKENS = 1 << 26  # of a context: more is a slip
+METADATA = "__metadata__"  # the key of a safetensors header that is no tensor
 
 
 class EngineDied(RuntimeError):
@@ -104,7 +106,7 @@ class EngineConfig(BaseModel):
     place: Literal["local", "ray"] = "local"
     model: str
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    max_model_len: int = Field(gt=0)
+    max_model_len: int = Field(gt=0, le=MOST_TOKENS)
     yarn: Yarn | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
@@ -269,6 +271,36 @@ def check_model(name: str) -> None:
             )
     if not any(folder.glob("*.safetensors")):
         raise ValueError(f"model folder {name} has no *.safetensors. Save its weights there.")
+
+
+def check_files(folder: Path) -> None:
+    """Raise ValueError if a model's config.json cannot be read, or its weights were cut."""
+    try:
+        config = _read_json(folder / "config.json")
+    except ValueError as problem:
+        raise ValueError(f"{folder / 'config.json'} cannot be read: {problem}") from None
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ValueError(f"{folder / 'config.json'} is of no model: it has no model_type")
+    for file in sorted(folder.glob("*.safetensors")):
+        _check_length(file)
+
+
+def _check_length(file: Path) -> None:
+    """Raise ValueError if a safetensors file is shorter or longer than its header says.
+
+    The format: 8 bytes with the header's length (little endian), the header, a JSON object of
+    tensors with their `data_offsets` behind it, and their bytes.
+    """
+    size = file.stat().st_size
+    with open(file, "rb") as weights:
+        length = int.from_bytes(weights.read(8), "little")
+        try:
+            tensors = json.loads(weights.read(length)) if length < size else {}
+            ends = [of["data_offsets"][1] for name, of in tensors.items() if name != METADATA]
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            ends = []
+    if not ends or 8 + length + max(ends) != size:
+        raise ValueError(f"{file} is damaged: its {size} bytes are not what its header says")
 
 
 def is_alike(model: str, other: str) -> bool:

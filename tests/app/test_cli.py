@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,12 @@ from flows.app.service import services
 from flows.method import Method
 from flows.runtime.record import REQUEST, save_request
 from flows.runtime.request import Request, default_run
+from flows.runtime.store_root import SOURCE
 from flows.scope.config import Config
 from flows.settings import profile
+from tasks.models.engine import check_files
 from tests.support.rows import publish, row
+from tests.support.scripted import model_folder
 from warehouse import clean
 from warehouse.store import Store
 
@@ -158,6 +162,48 @@ def test_a_wrong_value_is_shown_with_what_is_allowed() -> None:
 def test_a_missing_model_is_named_before_anything_starts() -> None:
     said = "model folder /nowhere does not exist"
     assert said in output("run", "scope-iteration", "--set", "models.grader=/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("config.json", b"{", "cannot be read: "),
+        ("config.json", b"[]", "is of no model: it has no model_type"),
+        ("config.json", b"{}", "is of no model: it has no model_type"),
+        ("model.safetensors", b"", "is damaged: its 0 bytes are not what its header says"),
+        ("model.safetensors", b"\xff" * 99, "is damaged: its 99 bytes are not what"),
+        ("model.safetensors", None, "bytes are not what its header says"),
+    ],
+)
+def test_a_damaged_model_is_named_before_anything_starts(
+    tmp_path: Path, file: str, content: bytes | None, said: str
+) -> None:
+    """None: the last byte is missing."""
+    whole = model_folder(tmp_path / "model")
+    check_files(whole)
+    path = whole / file
+    path.write_bytes(path.read_bytes()[:-1] if content is None else content)
+    told = output("run", "scope-iteration", "--set", f"models.grader={whole}")
+    assert said in told.replace("\n", " ") and file in told
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"\xff\xfe", "solver.jinja is no UTF-8"), (b"a\n{% if %}", "solver.jinja, line 2: ")],
+)
+def test_a_prompt_that_is_no_template_is_named_before_anything_starts(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    prompts = tmp_path / "prompts"
+    shutil.copytree(SOURCE / "flows" / "scope" / "prompts" / "micro", prompts)
+    (prompts / "solver.jinja").write_bytes(content)
+    assert said in output("run", "scope-iteration", "--set", f"dialogues.prompts={prompts}")
+
+
+@pytest.mark.parametrize("name", ["engine.max_model_len=9007199254740993", "engine.model=/nope"])
+def test_an_engine_that_cannot_be_is_refused_before_anything_starts(name: str) -> None:
+    said = output("run", "scope-iteration", "--set", name)
+    assert "less than or equal to 67108864" in said or "folder /nope does not exist" in said
 
 
 def test_a_run_made_otherwise_is_named_before_anything_starts(

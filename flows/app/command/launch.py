@@ -230,6 +230,7 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
         check_corpora(cfg, open_store(), WORKSPACE)
         check_language(cfg)
         check_models(cfg)
+        check_prompts(cfg)
     else:
         check_documents(getattr(cfg, "corpus", None), WORKSPACE)
     absent = [
@@ -284,13 +285,32 @@ def check_models(cfg: MethodSettings) -> None:
     from flows.runtime.machines import open_model
     from flows.runtime.start import open_start
     from tasks.engines.endpoint import API
-    from tasks.models.engine import check_model
+    from tasks.models.engine import check_files, check_model
 
     check_benchmarks(cfg, WORKSPACE)
-    for model in cfg.models.model_dump(exclude={"start"}).values():
+    models = [*cfg.models.model_dump(exclude={"start"}).values()]
+    models += [each.model for each in (cfg.engine, cfg.judge_engine) if each]
+    for model in dict.fromkeys(models):
         if model and not model.startswith(API):
             there = WORKSPACE / model  # where flows run
             check_model(str(there) if there.exists() else model)
+            if there.exists():
+                check_files(there)
     if cfg.models.start:
         with in_workspace():
             open_start(cfg.models.start, open_model(cfg.models.base), cfg, open_store())
+
+
+def check_prompts(cfg: MethodSettings) -> None:
+    """Raise ValueError, naming file and line, for a template of the prompt set that is no text or
+    no Jinja."""
+    from flows.runtime.templates import load
+    from flows.settings.profile import home
+    from flows.settings.prompts import prompt_folder
+
+    dialogues = getattr(cfg, "dialogues", None)
+    prompts = getattr(dialogues, "prompts", None)
+    if prompts is not None:
+        folder = prompt_folder(home(type(cfg)), prompts)
+        for file in sorted(folder.glob("*.jinja")):
+            load(folder, file.stem, getattr(dialogues, "examples", None))
