@@ -219,7 +219,11 @@ def parse_json(key: str, data: bytes) -> dict[str, Any]:
 
 
 def create(bucket: ObjectStore, key: str, data: bytes) -> bool:
-    """Write an object if there is none yet; False if there is one. Of racing callers one wins."""
+    """Write an object if there is none yet; False if there is another one.
+
+    Of racing callers with different data one wins. An object with the same data may be our own: the
+    client asks again if an answer is late, and then finds what its first request wrote.
+    """
     import obstore
     from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
 
@@ -228,7 +232,7 @@ def create(bucket: ObjectStore, key: str, data: bytes) -> bool:
             obstore.put(bucket, key, data, mode="create")
             return True
         except (AlreadyExistsError, PreconditionError):
-            return False
+            return bytes(obstore.get(bucket, key).bytes()) == data
         except GenericError:
             # S3 answers 409 to one of two writes at once: neither may have won yet
             if not remaining:

@@ -503,10 +503,6 @@ def test_s3_replaces_a_recipe_only_if_nobody_did_meanwhile(store, s3) -> None:
     assert bytes(obstore.get(bucket, "runs/r/a.json").bytes()) == b"3"
 
 
-def test_s3_gives_a_name_to_one_of_sixteen_racing_creators(s3) -> None:
-    test_of_sixteen_racing_creators_of_one_key_one_wins(open_mirror(s3))
-
-
 def test_a_bucket_that_is_not_there_is_an_error_in_words(store, s3) -> None:
     play(store, "r", iterations=1)
     with pytest.raises(RuntimeError, match=r"run 'r' cannot be pushed: .+"):

@@ -85,10 +85,8 @@ def test_replies_that_may_tell_more_than_could_be_measured_are_counted(store):
     tasks = reply("t1", "task", 0.995, 0.005), reply("t2", "task", 0.9, 0.1)
     found = estimates(store, *tasks, reply("t1", "rubric", 1, 1e-9), reply("t2", "rubric", 1, 1e-9))
     assert {kind: found[kind]["num_at_bound"] for kind in found} == {"task": 1, "rubric": 2}
-    assert (
-        "nats about its document (1 of 2 at the bound), its"
-        in information(list(found.values())).title
-    )
+    note = information(list(found.values())).note
+    assert "At the bound: tasks, 1 of 2; rubrics, 2 of 2." in note
 
 
 def test_no_task_tells_more_than_the_log_of_the_number_of_documents_however_long_it_is(store):
@@ -131,12 +129,12 @@ def test_a_reply_without_a_probability_is_left_out_and_counted(store):
 
 def test_the_figure_says_the_numbers_and_their_controls(store):
     found = estimates(store, reply("t", "task", 0.6, 0.2, 0.1), reply("t", "rubric", 0.1, 0.1, 0.1))
-    title = information(list(found.values())).title
+    figure = information(list(found.values()))
     assert (
-        title
-        == "Iteration 1: a task tells 0.69 nats about its document, its rubric 0.00 nats more; "
-        + "control -0.75 and 0.00 (n 1)"
+        figure.title
+        == "In iteration 1 a task tells 0.69 nats about its document, its rubric 0.00 nats more"
     )
+    assert figure.note.endswith("In this iteration (n 1) the control is -0.75 and 0.00.")
     assert information([]).title == "What tasks tell about their documents was not measured"
 
 
