@@ -97,12 +97,13 @@ def report(place: Place, iteration: int, rules: Sequence[Path] = ()) -> Path:
     if path.with_suffix(".md").exists() and _ends_with(path, mark):
         log.info("%s: fresh", path)
     else:
-        with open_source(store, run, iteration) as source:
+        lake = Lake(store)
+        with open_source(store, run, iteration, lake) as source:
             drawn = collect(source, viewer_page(store, run))
             contents = replace(
                 drawn,
                 stopped=_why_stopped(store, run),
-                findings=findings(Lake(store), run, iteration=iteration, folders=rules),
+                findings=findings(lake, run, iteration=iteration, folders=rules),
                 about=about(store, run),
             )
         html = render_report("report.html.jinja", contents) + mark

@@ -42,9 +42,12 @@ class Source:
 
 
 @contextmanager
-def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
-    """A run up to an iteration, through the views that the viewer and `selfplay sql` have."""
-    lake = Lake(store)
+def open_source(
+    store: Store, run: str, iteration: int, lake: Lake | None = None
+) -> Iterator[Source]:
+    """A run up to an iteration, through the views that the viewer and `selfplay sql` have. A `lake`
+    that is shared with other queries knows the files that it has read."""
+    lake = lake or Lake(store)
     tables = tables_until(store.tables(run), iteration)
 
     def ask(name: str, sql: str, parameters: dict[str, Any]) -> list[Row]:

@@ -26,7 +26,6 @@ def played(store):
         *[row("prompts", prompt_id=p, role="solver", messages=asked, task_id="t") for p in "pq"],
     )
     texts = {"a": "Oslo", "b": "Rome", "c": "near Oslo", "d": "Bergen", "e": "Bodø"}
-    told = {"message": "Search again.", "message_role": "user"}
     rollouts = [
         row(
             "rollouts",
@@ -34,7 +33,9 @@ def played(store):
             prompt_id="p" if i in "abc" else "q",
             role="solver",
             sample=n,
-            turns=[turn("Hm", **told), turn(text)] if i == "b" else [turn(text)],
+            turns=[turn("Hm", message="Search again.", message_role="user"), turn(text)]
+            if i == "b"
+            else [turn(text)],
         )
         for n, (i, text) in enumerate(texts.items())
     ]

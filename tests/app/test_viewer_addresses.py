@@ -62,7 +62,7 @@ def test_another_program_on_the_port_is_not_taken_for_the_viewer_and_sees_no_tok
             self.end_headers()
             self.wfile.write(b"ok")
 
-        def log_message(self, *_):
+        def log_message(self, format, *args):
             pass
 
     stranger = http.server.HTTPServer(("127.0.0.1", 0), Stranger)
