@@ -1,7 +1,7 @@
 -- title:         tasks are trained on with wrong references
 -- severity:      warning
 -- sentence:      {number:.0%} of iteration {iteration}'s {what} are wrong by the truth ({n} checked){before}.
--- compared with: the same share in the first iteration
+-- compared with: the same share in the first iteration that measures it
 -- page:          candidates
 -- $z = 2:        standard errors of the share
 -- $least = 0.15: share from which on the rule speaks
@@ -23,6 +23,7 @@ compared as (
         max(iteration) as iteration,
         arg_max(n, iteration) as n,
         arg_max(num, iteration) as num,
+        min(iteration) as since,
         arg_min(num / n, iteration) as first_share,
         count(*) as num_iterations
     from measured
@@ -40,7 +41,7 @@ select
         when 'gate_leak of truth' then 'tasks that passed every gate'
         else 'tasks that passed every gate, by the auditor,'
     end as what,
-    case when num_iterations > 1 then printf('; in the first iteration %.0f %%', 100 * first_share) else '' end as before
+    case when num_iterations > 1 then printf('; %.0f %% in iteration %d', 100 * first_share, since) else '' end as before
 from compared
 where wilson_low(num, n, $z) > $least
 order by num / n desc

@@ -221,8 +221,7 @@ def test_a_leaking_gate_and_wrong_references_are_found(store, metric, what):
     score(at(store, 1), "gate monitor", metric, n=100, score=0.05)
     score(at(store, 2), "gate monitor", metric, n=100, score=0.4)
     assert sentence(store, "wrong_references") == (
-        f"40% of iteration 2's {what} are wrong by the truth (100 checked); in the first iteration"
-        " 5 %."
+        f"40% of iteration 2's {what} are wrong by the truth (100 checked); 5 % in iteration 1."
     )
 
 
