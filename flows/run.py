@@ -321,7 +321,8 @@ class Run(Generic[Config]):
         in random order; None takes `settings.optimizer_steps` steps, in order.
 
         Raises ValueError for rollouts of different temperatures; Alarm if a monitor's limit is
-        exceeded, or if none of `NUM_TO_JUDGE` rollouts or more could be rewarded.
+        exceeded, if too many steps in a row have no advantage, or if none of `NUM_TO_JUDGE`
+        rollouts or more could be rewarded.
         """
         rows = batch(
             at,
@@ -346,7 +347,9 @@ class Run(Generic[Config]):
             )
         if not is_trained:
             log.warning("%s: no rollout has an advantage, so nothing is trained", at.path)
+            self._drift.after_skip(self.watch, at, player.name, player.policy.id)
             return player
+        self._drift.untrained[player.name] = 0
         changes: dict[str, Any] = {"temperature": sampled_at(rollouts)}
         if rows_per_step:
             num_steps = round(rows.num_rows / rows_per_step)

@@ -127,7 +127,7 @@ def made_from(store: Store, run: str, iteration: int, rules: Sequence[Path] = ()
     files += [file for folder in (SHIPPED, *rules) for file in folder.glob("*.sql")]
     tables = [
         [table.address, table.content_hash, table.recipe["started_at"], table.recipe["seconds"]]
-        for table in made_until(store.tables(run), iteration)
+        for table in made_until(store.reached(run), iteration)
     ]
     return hash_json(
         [

@@ -49,6 +49,7 @@ class Lake:
         self._connection.execute("set parquet_metadata_cache = true")
         # run -> tables listed, schema's name
         self._seen: dict[str, tuple[list[list[Table]], str]] = {}
+        self._left: dict[str, set[str]] = {}  # run -> its updates that are left over
         self._near: dict[str, str] = {}  # hash of some tables -> their schema's name
         self._sources: dict[str, dict[str, str]] = {}  # schema -> table -> what its view reads
         self._lock = threading.Lock()
@@ -94,8 +95,11 @@ class Lake:
             return work()
 
     def tables(self, run: str) -> list[Table]:
-        """The published tables of a run, or of all runs."""
-        return [table for name in self._runs(run) for table in self.catalogue.tables(name)]
+        """The published tables of a run, or of all runs, without updates that are left over."""
+        runs = self._runs(run)
+        left = {address for name in runs for address in self.store.left(name)}
+        tables = [table for name in runs for table in self.catalogue.tables(name)]
+        return [table for table in tables if table.address not in left]
 
     def _runs(self, run: str) -> list[str]:
         """A run, or all runs for ""."""
@@ -105,14 +109,19 @@ class Lake:
 
     def _schema(self, run: str) -> str:
         """The database schema with the run's views over what is published now."""
-        listings = [self.catalogue.tables(name) for name in self._runs(run)]
+        runs = self._runs(run)
+        listings = [self.catalogue.tables(name) for name in runs]
+        # updates that the flow no longer reaches are of no policy: no view counts them
+        left = {address for name in runs for address in self.store.left(name)}
         with self._lock:
             seen, name = self._seen.get(run, ([], f"run {len(self._seen)}"))
             # the catalogue returns the same list until it lists a run again
             is_same = len(seen) == len(listings) and all(map(operator.is_, seen, listings))
-            if not is_same or not seen:
-                self._fill(name, [table for listing in listings for table in listing])
+            if not is_same or not seen or left != self._left.get(run):
+                tables = [table for listing in listings for table in listing]
+                self._fill(name, [table for table in tables if table.address not in left])
                 self._seen[run] = (listings, name)
+                self._left[run] = left
         return name
 
     def _schema_of(self, tables: tuple[Table, ...]) -> str:

@@ -208,6 +208,11 @@ class Store:
         left = self.left(run)
         return (table for table in self.tables(run, UPDATES) if table.address not in left)
 
+    def reached(self, run: str) -> Iterator[Table]:
+        """The tables of a run, in order, without updates that are left over."""
+        left = self.left(run)
+        return (table for table in self.tables(run) if table.address not in left)
+
     def left(self, run: str) -> set[str]:
         """The updates of a run that are left over.
 

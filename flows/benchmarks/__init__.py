@@ -133,6 +133,13 @@ class Benchmark(Settings):
     origin: str = Field(
         default="", description="where that file is from: repository, commit and path"
     )
+    num_items: int | None = Field(
+        default=None, ge=1, description="of the whole split, for plans; None: it changes"
+    )
+    num_of_kind: dict[str, int] = Field(default={}, description="the same, of each kind")
+    num_criteria: float | None = Field(
+        default=None, gt=0, description="of an item's rubric, on average, for plans"
+    )
     licence: str
     gated: bool = Field(default=False, description="the hub asks to accept its terms first")
     note: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,11 @@ from flows.mae.config import Config
 from flows.mae.rewards import measure_format
 from flows.run import Role, templates
 from tasks.ask import answered_tasks, readable_tasks
-from tasks.prompt import Row
+from tasks.prompt import Malformed, Row
 from tasks.read import Reader, reads
 from tasks.readers.marks import mark_out_of_ten
 from tasks.readers.tags import last_element
+from tasks.readers.thoughts import spoken
 from warehouse.schemas import ANSWERS, MARKS, TASKS, Draw
 
 
@@ -39,6 +41,12 @@ class Roles:
             sampling=sampling,
             into=ANSWERS,
             read=tagged("answer", "answer"),
+        )
+        # Answers to a new question are tried for its difficulty alone. As in the released code, one
+        # without tags is judged as it stands: the Proposer is not paid for a lapse of format.
+        self.trial = replace(
+            self.solver,
+            read=reads("answer", element_or_reply, measure=self.solver.read.measure),
         )
         self.question_judge = Role(
             "judge",
@@ -66,6 +74,21 @@ def tagged(name: str, column: str, read: Callable[..., Any] = last_element) -> R
     """
     read_named = partial(read, name=name)
     return reads(column, read_named, measure=partial(measure_format, name=name, read=read_named))
+
+
+def element_or_reply(reply: str) -> str:
+    """The last `<answer>` element, or what is said after the thoughts.
+
+    >>> element_or_reply("So <answer>7</answer>"), element_or_reply("<think>Hm.</think> It is 7.")
+    ('7', 'It is 7.')
+    """
+    try:
+        return last_element(reply, "answer")
+    except Malformed:
+        text = spoken(reply).strip()
+        if not text:
+            raise
+        return text
 
 
 def propose(draws: list[Draw], *, count: int) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from flows.blocks.questions import held_out_world, watch_passed, watch_questions
 from flows.mae.config import Config
 from flows.mae.rewards import judge_rewards, proposer_rewards, solver_rewards
 from flows.mae.roles import Roles
-from flows.run import Player, Replies, Run
+from flows.run import Player, Replies, Role, Run
 from tasks.benchmarks.items import items_of
 from tasks.benchmarks.own_file import columns_of
 from tasks.corpus.documents import corpus_identity
@@ -131,6 +131,7 @@ def propose(
         run,
         step,
         roles,
+        roles.trial,
         model,
         tasks,
         group_size=cfg.proposer.answers,
@@ -211,7 +212,7 @@ def solve(
     """Lines 16-19: answers to questions of D, which enter P. Returns P and the rewards."""
     cfg = run.cfg
     tasks = draw(run, step, D, cfg.batch_size, label="questions")  # line 16
-    trials = answer_and_mark(run, step, roles, model, tasks)  # line 17
+    trials = answer_and_mark(run, step, roles, roles.solver, model, tasks)  # line 17
     answers = trials.answers.rows
     # line 18: a pair may equal another, as a question may be answered alike twice
     P = pool(
@@ -239,6 +240,7 @@ def answer_and_mark(
     run: Run[Config],
     step: Place,
     roles: Roles,
+    solver: Role,
     model: Player,
     tasks: Table,
     *,
@@ -251,7 +253,7 @@ def answer_and_mark(
     The labels are those of the tables; None leaves the answers without one.
     """
     answers = run.ask(
-        step, roles.solver, model.policy, group_size=group_size, label=answers_label, tasks=tasks
+        step, solver, model.policy, group_size=group_size, label=answers_label, tasks=tasks
     )
     marks = run.ask(
         step,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from tasks.monitors.drift import Scored, divergence, repeated, survivors, trained_on
+from tasks.monitors.drift import Scored, divergence, repeated, survivors, trained_on, untrained
 from tasks.monitors.monitor import BATCH, COURSE, POOL
 from tasks.stage import Tables
 from warehouse.address import Address
@@ -27,12 +27,14 @@ Series = dict[str, list[Scored]]  # by benchmark: a mean and its standard error,
 class Drift:
     """What was measured so far in a run, and what its later updates and iterations are compared
     with: the means of each player's first update, the share of survivors in the first iteration,
-    and by iteration the mean rewards of its updates and the tasks that were written."""
+    by iteration the mean rewards of its updates and the tasks that were written, and how many steps
+    in a row each player could not be trained."""
 
     first: dict[str, Mapping[str, float]] = field(default_factory=dict)
     survivors: float | None = None
     rewards: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     tasks: dict[int, list[Table]] = field(default_factory=lambda: defaultdict(list))
+    untrained: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def after_writing(self, tasks: Table, at: Address) -> None:
         """Remember tasks that were written for training, to find repeats of them."""
@@ -78,6 +80,17 @@ class Drift:
         self.first.setdefault(player, means)
         if at.at.iteration and "reward" in means:
             self.rewards[at.at.iteration].append(means["reward"])
+
+    def after_skip(self, watch: Watch, at: Place, player: str, policy: str) -> None:
+        """Count a step in which no rollout has an advantage, so that the player is unchanged."""
+        self.untrained[player] += 1
+        watch(
+            at,
+            partial(untrained, num_steps=self.untrained[player]),
+            policy=policy,
+            benchmark=BATCH,
+            label="untrained",
+        )
 
     def after_filter(
         self, watch: Watch, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...]

@@ -67,7 +67,8 @@ def check_left(store: Store, run: str) -> None:
     if left:
         log.warning(
             "%s: %d update(s) are left over from other settings or another version of the flow, %s"
-            " the last: `evaluate` and `export` pass over them, views and reports do not",
+            " the last: evaluations, exports, reports and the viewer pass over them; `selfplay sql`"
+            " shows them",
             run,
             len(left),
             left[-1],

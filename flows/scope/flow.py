@@ -17,6 +17,9 @@ Departures from the paper
 - l.14 pays r_fmt, eq. 4 half of it: we follow eq. 4. An invalid rubric also forfeits format
   (released code).
 - g_bar is the mean over the answers that could be graded; the paper's is over all N.
+- Searches are exact (as in the released code) up to 2 GiB of vectors; beyond, as for the 21 million
+  passages of Wikipedia, an IVF index probes 64 of its lists, unless the corpus is prepared with
+  `search.kind="exact"`.
 - A verdict lost to an engine failure or a full context is unscorable; an unreadable one counts as
   not met.
 - `dialogues.response_tokens`, the paper's limit of a response, applies to each assistant turn.

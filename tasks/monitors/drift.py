@@ -60,6 +60,11 @@ def trained_on(
             yield f"reply_ratio{OF}{role}", mean / first[name]
 
 
+def untrained(*, num_steps: int) -> Measured:
+    """Yield the number of steps in a row in which no rollout of a player had an advantage."""
+    yield "untrained", float(num_steps)
+
+
 def survivors(
     chosen: list[Chosen], *, passed: Collection[str] = (), first: float | None = None
 ) -> Measured:

@@ -93,6 +93,9 @@ class Limits(BaseModel):
     max_flat_group: float | None = Field(
         default=0.95, ge=0, le=1, description="groups whose rewards are all equal"
     )
+    max_untrained: float | None = Field(
+        default=5, ge=0, description="steps of a player in a row without any advantage"
+    )
     max_unscorable: float | None = Field(
         default=0.5, ge=0, le=1, description="rollouts without a reward"
     )

@@ -24,7 +24,7 @@ def costs(store: Store, run: str) -> dict[int, Row]:
     Measurements (held-out scores, probes, monitors) and the time between stages do not count: a run
     that was stopped and resumed costs the same as one in a single piece.
     """
-    tables = list(store.tables(run))
+    tables = list(store.reached(run))
     spent: dict[int, Row] = defaultdict(lambda: dict.fromkeys(COSTS, 0))
     for table in _led_to_updates(tables):
         of_iteration = spent[table.at.iteration or 0]

@@ -48,7 +48,7 @@ def open_source(
     """A run up to an iteration, through the views that the viewer and `selfplay sql` have. A `lake`
     that is shared with other queries knows the files that it has read."""
     lake = lake or Lake(store)
-    tables = tables_until(store.tables(run), iteration)
+    tables = tables_until(store.reached(run), iteration)
 
     def ask(name: str, sql: str, parameters: dict[str, Any]) -> list[Row]:
         return lake.query(run, sql, parameters, near=tables).rows

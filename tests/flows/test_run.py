@@ -26,6 +26,7 @@ from tasks.training.grpo import GRPOSettings
 from tests.support.rows import publish, row, turn
 from tests.support.trainers import STATE, WEIGHTS, CountingTrainer
 from warehouse.freshness import Playing
+from warehouse.lake import Lake
 from warehouse.rerun import Rerun
 from warehouse.schemas import ANSWERS, TABLES
 from warehouse.store import Place, Store, Table
@@ -217,18 +218,44 @@ def test_updates_that_the_flow_no_longer_reaches_are_of_no_player(bench, store, 
         check_left(store, "r")
         return player
 
+    lake = Lake(store)
     play("solver", "training")
     assert "left over" not in caplog.text
+    assert lake.query("r", "select count(*) as n from updates").rows == [{"n": 2}]
     now = play("solver")
     assert (
         "r: 1 update(s) are left over" in caplog.text
         and "training/step-001/updates the last" in caplog.text
     )
     assert bench.run.player_after("solver", 1) == now and now.num_updates == 1
+    # views and reports count the update that is the player's, as evaluations and exports do
+    counted = "select count(*) as n from updates"
+    assert lake.query("r", counted).rows == lake.query("", counted).rows == [{"n": 1}]
+    assert Lake(store).query("r", counted).rows == [{"n": 1}]
     assert last_iteration(store, "r", "solver") == 1
     assert [table.address for table in store.updates("r")] == ["r/iter-001/solver/step-001/updates"]
     back = play("solver", "training")
     assert bench.run.player_after("solver", 1) == back and back.num_updates == 2
+
+
+def test_steps_without_any_advantage_are_passed_over_but_not_for_ever(bench, store):
+    """Five in a row are passed over, the sixth raises an alarm; an update begins the count anew,
+    and each player has its own."""
+    learner, other = bench.run.player("solver"), bench.run.player("challenger")
+    places = [store.run("r").iteration(1).phase("solver").step(number) for number in range(13)]
+
+    def skip(number: int, player: Player) -> None:
+        bench.learn(places[number], player, 1.0, advantage=0.0)
+
+    for number in range(5):
+        skip(number, learner)
+    learner = bench.learn(places[5], learner, 1.0)
+    for number in range(6, 11):
+        skip(number, learner)
+    skip(11, other)
+    with pytest.raises(Alarm, match=r"untrained is 6, the limit is 5"):
+        skip(12, learner)
+    assert learner.num_updates == 1
 
 
 def test_a_run_whose_players_have_names_of_their_own_says_which_is_evaluated(bench, store):

@@ -68,6 +68,12 @@ class Choices:
     "--profile", metavar="FLOW/PROFILE", help="For MODEL: use this profile's engine settings."
 )
 @click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Run nothing: print what all benchmarks of --paper take, or those that are named.",
+)
+@click.option("--gpu", "card", default="h100-80", help="GPU model of --dry-run's hours.")
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -85,12 +91,17 @@ def evaluate(  # noqa: PLR0913 -- one argument for each option
     file: str | None,
     corpus: str | None,
     profile: str | None,
+    dry_run: bool,
+    card: str,
     settings: tuple[str, ...],
 ) -> None:
     """Run benchmarks on a run's policy, a model, or a LoRA adapter; every answer is a row.
 
     Answers and scores of earlier calls are reused. Without arguments, lists the benchmarks.
     """
+    if dry_run:
+        plan_evaluation(names, paper, profile, card, items, settings)
+        return
     if target is None and not names:
         list_benchmarks()
         return
@@ -155,6 +166,28 @@ def run_benchmarks(
                 evaluate_on(exam, candidate, against)
             if exams:
                 print_averages(exams, candidate, suffix)
+
+
+def plan_evaluation(
+    names: tuple[str, ...],
+    paper: str | None,
+    profile: str | None,
+    card: str,
+    items: int | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Print what an evaluation takes, with hours if a profile is named."""
+    from flows.app.command.evaluation_plan import print_evaluation_plan
+    from flows.app.command.launch import find_flow, find_method
+    from flows.settings import profile as profiles
+
+    cfg = None
+    if profile is not None:
+        flow, _, name = profile.rpartition("/")
+        config = find_method(find_flow(flow)).config
+        cfg = profiles.load(config, name, read_settings(settings))
+        paper = paper or profiles.home(config).name
+    print_evaluation_plan(paper, names, cfg, card, items)  # pyright: ignore[reportArgumentType]
 
 
 def _is_path(name: str) -> bool:

@@ -7,7 +7,10 @@ import json
 
 import pytest
 
+from flows.mae.config import Config
 from flows.mae.flow import mae_iteration
+from flows.run import templates
+from flows.settings.profile import load
 from flows.worlds.tables import ledger_oracle
 from tests.support.rows import row
 from tests.support.scripted_play import Asked, Script, any_text_model, load_tokenizer, perform
@@ -49,7 +52,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str]:
             "engine.model": model,
             "fine_tuning.pairs.file": str(folder / "pairs.jsonl"),
         }
-        mae_iteration("micro-sft", "r", {**SETTINGS, **own})
+        mae_iteration("micro-sft-workings", "r", {**SETTINGS, **own})
     return Store(folder / "store"), model
 
 
@@ -78,6 +81,18 @@ def test_what_is_learnt_is_the_solvers_reply_to_the_end_of_its_turn(played):
     assert (
         "Which is most?" in asked and "B) 7" in asked and asked.endswith("<|im_start|>assistant\n")
     )
+
+
+def test_the_papers_baseline_learns_the_answers_alone():
+    """No workings stand in the replies of `micro-sft`, nor in those of the profile for a GPU."""
+    template = templates(load(Config, "micro-sft"), "english")("solved")
+    assert template.render(answer="24").strip() == "<answer>24</answer>"
+    for name in ("micro-sft", "qwen2.5-3b-instruct-sft-1gpu"):
+        fine_tuning = load(Config, name).fine_tuning
+        assert fine_tuning is not None and fine_tuning.pairs.columns.given == ()
+    on_gpu = load(Config, "qwen2.5-3b-instruct-sft-1gpu")
+    assert on_gpu.iterations == 5 and on_gpu.update.lora is not None
+    assert on_gpu.update.lora.rank == 128
 
 
 def test_every_pair_is_learnt_once_an_epoch_each_in_an_optimizer_step(played):

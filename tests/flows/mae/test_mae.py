@@ -8,16 +8,17 @@ import pytest
 
 from flows.mae.config import Config
 from flows.mae.rewards import judge_rewards, proposer_rewards, solver_rewards
-from flows.mae.roles import tagged
+from flows.mae.roles import Roles, tagged
+from flows.run import Role
 from flows.settings import profile
 from tasks.readers.marks import mark_out_of_ten
 from tests.support.rows import row, turn
-from warehouse.schemas import MARKS
+from warehouse.schemas import ANSWERS, MARKS
 
 LARGE = [
     name
     for name in profile.names(profile.home(Config) / "profiles")
-    if not name.startswith("micro")
+    if not name.startswith("micro") and "sft" not in name
 ]
 PAPER: dict[str, Any] = {"pays_format": True, "unread": None, "difficulty_from": 0.0}
 
@@ -150,6 +151,24 @@ def test_an_unreadable_answer_is_a_failure_and_one_that_was_never_sampled_does_n
     marks: Any = [mark("q", 1.0)], [mark("q", 1.0, "a")]
     (paid,) = proposer_rewards([task], marks[0], tried, marks[1], **PAPER)
     assert paid["components"] == {"quality": 1.0, "difficulty": 0.5, "format": 1.0}
+
+
+def test_an_answer_that_is_tried_for_difficulty_is_judged_without_its_tags():
+    """As in the released code: the Proposer is not paid for a lapse of the Solver's format. Of the
+    Solver itself such a reply is malformed."""
+    cfg = load("qwen2.5-3b-instruct-1gpu", models__base="data/micro/base")
+    roles = Roles(cfg)
+    prompt: Any = row("prompts", task_id="q")
+
+    def read(role: Role, reply: str) -> Any:
+        rollout: Any = row("rollouts", reply=reply, turns=[turn(reply)], finish_reason="final")
+        (found,) = role.reader.rows(ANSWERS, rollout, prompt)
+        return found.get("answer"), found["malformed"]
+
+    assert read(roles.trial, "<think>Hm.</think> It is 7.") == ("It is 7.", None)
+    assert read(roles.trial, "So <answer>7</answer>, I think") == ("7", None)
+    assert read(roles.trial, "<think>Hm.</think>") == (None, "no answer element")
+    assert read(roles.solver, "It is 7.") == (None, "no answer element")
 
 
 def test_a_reply_without_a_question_is_worth_nothing_and_one_never_sampled_is_left_out():
