@@ -59,7 +59,7 @@ def plan_on_cpus(cfg: MethodSettings, workload: Workload | None) -> CPUPlan:
         memory["judge_engine"] = _engine_gb(shape_of(cfg.judge_engine.model), cfg.judge_engine)
     base = shape_of(cfg.models.base)
     for name, settings in updates_of(cfg).items():
-        memory[name] = cfg.trainer_processes * _trainer_gb(base, cfg, name, settings)
+        memory[name] = cfg.trainer_processes * _trainer_gb(cfg, name, settings)
     hours = None
     if workload is not None:
         hours = {"generate": 0.0, "train": 0.0}
@@ -83,8 +83,9 @@ def _engine_gb(shape: Shape, engine: EngineConfig) -> float:
     return ENGINE_GB + 1e-9 * (WEIGHTS_TWICE * weights + engine.kv_cache_bytes)
 
 
-def _trainer_gb(shape: Shape, cfg: MethodSettings, name: str, settings: GRPOSettings) -> float:
+def _trainer_gb(cfg: MethodSettings, name: str, settings: GRPOSettings) -> float:
     """Weights, moments and gradients of what is trained, and the activations of a row."""
+    shape = shape_of(cfg.trained_model(name))
     each = BYTES[settings.dtype]
     trained = shape.params
     if settings.lora is not None:
