@@ -78,7 +78,8 @@ def draw_questions(run: Run[Config], step: Place, number: int) -> Table:
                 "there is nothing to ask: give questions=FILE, or a built-in world of questions,"
                 " such as world=ledgers"
             )
-        return run.world.tasks(step, seed=number, num_tasks=cfg.questions_per_step)
+        # the held-out questions have seeds below 1,000
+        return run.world.tasks(step, seed=1000 + number, num_tasks=cfg.questions_per_step)
     source = GivenTasks(file=cfg.questions, columns=Columns(question=("question",)))
     items = source.items(run.place.iteration(0).phase("questions"))
     return given_tasks(step, items, number=number, count=cfg.questions_per_step, seed=cfg.seed)
