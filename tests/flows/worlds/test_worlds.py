@@ -109,10 +109,11 @@ def test_a_rule_of_a_world_is_needed_only_if_it_is_named():
         rules_named(["grammar"], None)
 
 
-def test_questions_without_a_file_are_those_of_the_world(place):
+def test_questions_without_a_file_are_those_of_the_world_but_no_held_out_ones(place):
+    """Held-out questions have seeds below 1,000."""
     assert LEDGERS.tasks is not None
     drawn = draw_questions(Run(load(Ttrl, "micro"), place), place.step(1), 3)
-    assert drawn.rows() == LEDGERS.tasks(place.step(2), seed=3, num_tasks=32).rows()
+    assert drawn.rows() == LEDGERS.tasks(place.step(2), seed=1003, num_tasks=32).rows()
     nowhere = Run(load(Ttrl, "micro", {"world": None}), place)
     with pytest.raises(ValueError, match="there is nothing to ask: give questions=FILE, or a"):
         draw_questions(nowhere, place.step(3), 3)
