@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.runtime.templates import load
 from tasks.readers.copies import Instructions
 
 FLOWS = Path(__file__).parents[3] / "flows"
@@ -14,8 +15,7 @@ FLOWS = Path(__file__).parents[3] / "flows"
 def prompt(name: str) -> Instructions:
     """The instructions of a template, as `spell/english/questioner_general_qa`."""
     method, prompts, template = name.split("/")
-    path = FLOWS / method / "prompts" / prompts / f"{template}.jinja"
-    return Instructions.of([path.read_text(encoding="utf-8")])
+    return Instructions.of([load(FLOWS / method / "prompts" / prompts, template).text])
 
 
 @pytest.mark.parametrize(
