@@ -78,10 +78,10 @@ class PlannedBenchmark:
         name = self.benchmark.name
         lengths = Lengths(prompt, said / turns, turns, RESULTS if protocol.searches else 0.0)
         items = float(self.num_items or 0)
-        yield PlannedRole(name, lengths).asked(items, protocol.samples)
+        yield PlannedRole(name, lengths).conversations(items, protocol.samples)
         if self.num_verdicts:
             judged = Lengths(JUDGED + said, VERDICT)
-            yield PlannedRole(f"judge of {name}", judged).asked(float(self.num_verdicts))
+            yield PlannedRole(f"judge of {name}", judged).conversations(float(self.num_verdicts))
 
 
 def planned(paper: str, chosen: tuple[str, ...] = ()) -> list[PlannedBenchmark]:

@@ -15,6 +15,8 @@ from flows.settings.profile import Comparing, Dialogues, MethodSettings, Setting
 from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from tasks.training.grpo import GRPOSettings
 
+PAIRS = 622  # questions with answers of fine-tuning: what `selfplay seeds` makes, for a plan
+
 
 class Questions(Settings):
     """The questions that a run begins with, and how many of the Proposer's prompts show one."""
@@ -104,9 +106,12 @@ class Config(MethodSettings):
             )
         return self
 
-    def workload(self) -> Workload | None:
-        if self.fine_tuning:
-            return None
+    def workload(self) -> Workload:
+        if self.fine_tuning:  # nothing is sampled, and an epoch is an update
+            pairs = PlannedRole("solver", Lengths(200, 40), "model").conversations(PAIRS)
+            steps = max(1, round(PAIRS / self.fine_tuning.batch_size))
+            settings = self.update.model_copy(update={"optimizer_steps": steps})
+            return Workload((Step(1, (), PlannedUpdate(settings, (pairs,))),))
         n = self.batch_size
         marks = self.judge.judgments
         role = partial(PlannedRole, model="model")

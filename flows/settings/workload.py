@@ -135,8 +135,10 @@ class Workload:
 
     @cached_property
     def lengths(self) -> dict[str, Lengths]:
-        """The lengths of each role's conversations."""
-        roles = {each.role.name: each.role for step in self.steps for each in step.conversations}
+        """The lengths of each role's conversations, sampled or given."""
+        sampled = [each for step in self.steps for each in step.conversations]
+        given = [each for step in self.steps if step.update for each in step.update.conversations]
+        roles = {each.role.name: each.role for each in (*given, *sampled)}
         return {
             name: replace(role.lengths, **self.measured.get(name, {}))
             for name, role in roles.items()

@@ -33,6 +33,7 @@ DEFAULTS = {
     "max_over_limit": 0.5,
     "min_kept_ratio": 0.05,
     "max_flat_group": 0.95,
+    "max_untrained": 5,
     "max_unscorable": 0.5,
     "max_reply_ratio": 3.0,
     "min_reply_ratio": 0.2,
