@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flows.benchmarks import Benchmark, Protocol, find, names
+from flows.benchmarks import FOLDER, Benchmark, Protocol, find, names
 from flows.benchmarks.averages import averages_of
 from flows.settings.workload import Lengths, PlannedConversations, PlannedRole
 
@@ -197,7 +197,16 @@ def tables() -> str:
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
-    from flows.benchmarks import FOLDER
+def main() -> None:
+    """Write the tables beside the entries."""
+    import argparse
 
+    parser = argparse.ArgumentParser(
+        description="Write how each paper evaluates, and how we do, to PROTOCOLS.md."
+    )
+    parser.parse_args()
     (FOLDER / "PROTOCOLS.md").write_text(tables(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
