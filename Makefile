@@ -12,7 +12,7 @@ PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu harness companions loaders install-dev full any types demo smollm2 demo-english test test-fast test-slow test-light \
+.PHONY: help install install-gpu harness companions loaders install-dev full any types demo smollm2 demo-english test test-fast test-slow test-cluster test-light \
 	lint format lock bench bench-corpus bench-viewer bench-gpu fuzz mutants chaos claims micro clean-services wheel
 
 help: ## list these targets
@@ -65,6 +65,9 @@ test-fast: full ## run the tests that take seconds
 
 test-slow: full ## run the tests with real servers, engines and trainers
 	$(PYTEST) -m slow --no-loadscope-reorder --durations=8 $$(grep -rl --include='test_*.py' 'mark\.slow' tests)
+
+test-cluster: full ## run the tests of engines on the nodes of a Ray cluster, in ten minutes
+	SELFPLAY_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/tasks/engines/test_engine_ray.py tests/tasks/engines/test_engine_nodes.py
 
 test-light: ## run the fast tests of rewards, readers, SQL and the warehouse, without torch and vLLM, in under two minutes
 	@$(INSTALL) dev cpu gpu

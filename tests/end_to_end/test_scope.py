@@ -196,7 +196,8 @@ def test_one_stage_is_made_again_and_nothing_that_came_out_the_same(
         table.address: table.recipe["started_at"] for table in Store(site.store).tables(played)
     }
     assert {a for a in after if after[a] != before[a]} == {address}
-    assert f"{address}: stale, rebuilding: requested" in done.stdout
+    log = (site.store / "logs" / played / "stages.log").read_text(encoding="utf-8")
+    assert f"{address}: stale, rebuilding: requested" in log
 
 
 def test_a_damaged_file_is_named_and_made_again_from_what_stands(site: Site, played: str) -> None:

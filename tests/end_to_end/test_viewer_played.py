@@ -117,7 +117,7 @@ def test_all_kinds_of_pages_open_from_one_another_and_say_nothing_to_the_console
     tab.requests.clear()
     while waiting:
         link = waiting.pop(0)
-        if link.endswith((".csv", ".parquet", "/report")) or "/whole" in link:
+        if link.endswith((".csv", ".md", ".parquet", "/report")) or "/whole" in link:
             continue
         viewer.open(link)
         assert tab.eval("document.querySelector('.bar') && !document.body.matches('.problem')"), (

@@ -22,10 +22,10 @@ from tasks.engines.fleet import Fleet
 from tasks.engines.node_child import NodeChild
 from tasks.models.engine import EngineConfig, Policy, Sampling
 from tasks.rollouts.dialogue import Dialogue
-from tests.support.ray_cluster import Nodes, cluster
+from tests.support.ray_cluster import Nodes, cluster, needs_cluster
 from tests.support.scripted import model_folder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_cluster]
 SCRIPTED = Path(__file__).parents[2] / "support" / "node_engine"
 NUM_PROMPTS = 60
 GROUP = 20
