@@ -107,7 +107,8 @@ def test_a_stage_at_work_moves_without_a_reload(viewer):
         for num_rows in (3, 6):
             shards.write("rows", [row("gates", task_id="t", gate="g", kind="rule")] * 3)
             viewer.tab.wait(
-                f"document.querySelector('.live').textContent.includes('{num_rows} rows so far')"
+                "[...document.querySelectorAll('.live')]"
+                f".some(line => line.textContent.includes('{num_rows} rows so far'))"
             )
     viewer.tab.wait("!document.querySelector('.live')")
 
