@@ -65,6 +65,9 @@ def main(job_file: str, peaks: str) -> None:
         made.train()
     if os.environ["RANK"] == "0":
         Path(peaks).write_text(json.dumps(CountedTrainer.tracker.peaks))
+    torch.distributed.barrier()
+    # Gloo's threads can abort a process that shuts its interpreter down
+    os._exit(0)
 
 
 if __name__ == "__main__":
