@@ -159,7 +159,7 @@ def report_of_stopped(store: Store, run: str, rules: Sequence[Path] = ()) -> Pat
 
 
 def redraw(store: Store, run: str, rules: Sequence[Path] = ()) -> None:
-    """Draw those reports of a run anew whose tables, rules or code have changed."""
+    """Redraw the reports of a run whose tables, rules or code have changed."""
     for file in sorted((store.root / "reports" / run).glob("iter-*.html")):
         iteration = int(file.stem.removeprefix("iter-"))
         report(store.run(run), iteration, rules)

@@ -397,7 +397,7 @@ def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes:
 @click.argument("name", metavar="RUN")
 def report(name: str) -> None:
     """Print the paths of the reports of RUN, one for each iteration, and why it stopped if it
-    did. Draws those anew whose tables have changed."""
+    did. Redraws those whose tables have changed."""
     from flows.runtime.store_root import OWN_RULES
     from tasks.report import redraw, report_of_stopped
     from warehouse.stopped import stopped

@@ -82,7 +82,7 @@ def _head(view: View) -> dict[str, Any]:
         "seconds": _seconds(view),
         "num_tables": len(tables),
         "num_rows": sum(table.num_rows for table in tables),
-        # figures and findings are drawn anew when a score or an iteration is new
+        # figures and findings are redrawn for a new score or iteration
         "version": hash_json([len(evaluations), _iterations(view)])[:12],
     }
 
@@ -177,8 +177,8 @@ def _page_of(one: Finding, run: str) -> str:
     first = one.rows[0] if one.rows else {}
     if one.page == "group" and first.get("group_id"):
         return url("group", run, id=first["group_id"])
-    place = {"iteration": one.iteration, "phase": one.phase, "step": one.step}
-    return url(PAGES.get(one.page, one.page), run, **place)
+    page = PAGES.get(one.page, one.page)
+    return url(page, run, iteration=one.iteration, phase=one.phase, step=one.step)
 
 
 def _links_of(view: View, rows: Sequence[Row]) -> list[dict[str, str]]:
