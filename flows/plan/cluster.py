@@ -14,7 +14,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,9 +161,7 @@ def _look_around(ray: Any, placed: list[EngineConfig], root: Path) -> tuple[Node
 def _timed(node: Node, before: float, after: float, has: dict[str, float]) -> Node:
     """The node with what Ray may give away there, and how far its clock is off at least."""
     off = max(0.0, before - node.clock, node.clock - after)
-    values = {**vars(node), "clock_off_s": off}
-    values |= {"cpus": has.get("CPU", 0.0), "gpus": has.get("GPU", 0.0)}
-    return Node(**values)
+    return replace(node, clock_off_s=off, cpus=has.get("CPU", 0.0), gpus=has.get("GPU", 0.0))
 
 
 def node_problems(node: Node, here: Node, placed: Sequence[EngineConfig]) -> Iterator[str]:
