@@ -4,17 +4,28 @@ from typing import Any
 
 import pytest
 
+from flows.plan.hardware import GPUS
+from flows.plan.plan import make_plan
 from flows.settings import profile
 from flows.spell.config import Config
 
-LARGE = [
-    "qwen2.5-7b",
-    "qwen2.5-7b-1gpu",
-    "qwen2.5-7b-8gpu-lora",
-    "qwen3-30b-a3b",
-    "qwen3-30b-a3b-lora",
-    "qwen3-30b-a3b-thinking",
-]
+# table 6: the twelve models, by the names of their profiles
+MODELS = {
+    "qwen2.5-7b-base": "Qwen/Qwen2.5-7B",
+    "qwen2.5-14b-base": "Qwen/Qwen2.5-14B",
+    "qwen2.5-32b-base": "Qwen/Qwen2.5-32B",
+    "qwen2.5-7b": "Qwen/Qwen2.5-7B-Instruct",
+    "qwen2.5-14b": "Qwen/Qwen2.5-14B-Instruct",
+    "qwen2.5-32b": "Qwen/Qwen2.5-32B-Instruct",
+    "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B-Instruct-2507",
+    "llama-3.1-8b": "meta-llama/Meta-Llama-3.1-8B-Instruct",
+    "r1-distill-llama-8b": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
+    "r1-distill-qwen-14b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B",
+    "qwen3-4b-thinking": "Qwen/Qwen3-4B-Thinking-2507",
+    "qwen3-30b-a3b-thinking": "Qwen/Qwen3-30B-A3B-Thinking-2507",
+}
+LARGE = [*MODELS, "qwen2.5-7b-1gpu", "qwen2.5-7b-8gpu-lora", "qwen3-30b-a3b-lora"]
+REASONING = ("qwen3-30b-a3b-thinking", "qwen3-4b-thinking")
 
 
 def load_profile(name: str, overrides: dict[str, Any] | None = None) -> Config:
@@ -27,12 +38,22 @@ def test_the_shipped_profiles():
     )
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_of_the_paper_has_a_profile_that_eight_gpus_can_train(name):
+    """Full weights; on 141 GB cards at least."""
+    cfg = load_profile(name)
+    assert cfg.models.base == MODELS[name] and cfg.update.lora is None
+    plan = make_plan(cfg, GPUS["h200-141"], cfg.workload())
+    assert plan.verdict != "no" and plan.num_gpus == 8
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_large_profiles_hold_the_papers_numbers(name):
     cfg = load_profile(name)
     talk = cfg.dialogues
     assert (talk.temperature, talk.top_p, talk.input_tokens) == (0.7, 0.95, 16384)
-    assert talk.response_tokens == (20480 if "thinking" in name else 4096)
+    thinks = name in REASONING or name.startswith("r1-distill")
+    assert (talk.reasoning, talk.response_tokens) == (thinks, 20480 if thinks else 4096)
     assert (cfg.group_size, cfg.questioner.num_documents, cfg.questioner.memory_pairs) == (8, 5, 3)
     assert cfg.questioner.sigma == pytest.approx(0.5 / 3)
     assert (cfg.sampling.groups, cfg.sampling.clusters_per_round, cfg.sampling.max_rounds) == (

@@ -3,12 +3,21 @@ from typing import Any
 import pytest
 
 from flows.app.command.launch import check_settings, find_deployment
+from flows.plan.hardware import GPUS
+from flows.plan.plan import make_plan
 from flows.runtime.machines import Machines, open_models
 from flows.settings import profile
 from flows.spice.config import Config
+from flows.spice.roles import Roles
 from tests.support.scripted import model_folder
 
-LARGE = [f"qwen3-{size}-base-{gpus}gpu" for size in ("4b", "8b") for gpus in (1, 8)]
+MODELS = {
+    "qwen3-4b-base": "Qwen/Qwen3-4B-Base",
+    "qwen3-8b-base": "Qwen/Qwen3-8B-Base",
+    "octothinker-3b-hybrid-base": "OctoThinker/OctoThinker-3B-Hybrid-Base",
+    "octothinker-8b-hybrid-base": "OctoThinker/OctoThinker-8B-Hybrid-Base",
+}
+LARGE = [f"{model}-{gpus}gpu" for model in MODELS for gpus in (1, 8)]
 ON_EIGHT = [f"qwen3-{size}-base-8gpu-lora" for size in ("4b", "8b")]
 NAMES = profile.names(profile.home(Config) / "profiles")
 
@@ -23,7 +32,7 @@ def message(overrides: dict, name: str = "micro") -> str:
     return str(refused.value)
 
 
-def test_the_shipped_profiles_are_micro_smollm2_and_two_models_on_eight_gpus_or_one():
+def test_the_shipped_profiles_are_micro_smollm2_and_four_models_on_eight_gpus_or_one():
     assert set(NAMES) == {"micro", "micro-hackable", "smollm2", *LARGE, *ON_EIGHT}
 
 
@@ -51,6 +60,24 @@ def test_a_large_profile_without_its_corpora_names_the_first_one_that_is_missing
         check_settings(
             find_deployment("spice-iteration", LARGE[0]), {"profile": LARGE[0], "overrides": {}}
         )
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_of_the_paper_has_a_profile_that_eight_gpus_can_train(model):
+    cfg = load_profile(f"{model}-8gpu")
+    assert cfg.models.base == MODELS[model] and cfg.update.lora is None
+    plan = make_plan(cfg, GPUS["h200-141"], cfg.workload())  # the paper's cards
+    assert plan.verdict == "yes" and plan.num_gpus == 8
+
+
+def test_octothinker_is_asked_as_a_conversation_behind_an_opening():
+    """Figure 8: an opening, the question, and where the answer goes; no demand for steps."""
+    cfg = load_profile("octothinker-8b-hybrid-base-8gpu")
+    reasoner = Roles(cfg).reasoner
+    assert reasoner.system == cfg.dialogues.system and cfg.dialogues.stop == ("\nUser:",)
+    assert reasoner.dialogue.chat_template == "conversation"
+    text = reasoner.templates[0].render(task="How many?", options=[])
+    assert text == "How many?\n\nPut your final answer inside \\boxed{}."
 
 
 @pytest.mark.parametrize("name", LARGE)
