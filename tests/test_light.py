@@ -14,7 +14,6 @@ from tests.support.light import ASIDE, FOLDERS, needs
 MODELS = (  # whatever runs a model
     "corpus_prep/search/encoder.py",
     "corpus_prep/search/vectors.py",
-    "data/english/convert.py",
     "data/micro/training/",
     "tasks/engines/cpu_lora.py",
     "tasks/engines/vllm.py",

