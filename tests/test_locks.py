@@ -17,7 +17,7 @@ LOCKS = sorted(path.name for path in REQUIREMENTS.glob("*.txt") if "overrides" n
 def test_every_package_of_a_lock_has_the_hashes_of_its_files(name):
     text = (REQUIREMENTS / name).read_text()
     packages = PINNED.findall(text)
-    assert len(packages) == sum(line[:1].isalnum() for line in text.splitlines()) > 1
+    assert len(packages) == sum(line[:1].isalnum() for line in text.splitlines()) > 0
     found = [
         (package, len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", rest)))
         for package, _, rest in packages
