@@ -29,7 +29,7 @@ ENOUGH_TASKS = 2  # with contrast, in an update: a run learns from few, if they 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a run will not learn, or hardly: a number, and what to change."""
+    """Why a run will learn little or nothing: a number, and what to change."""
 
     outlook: Outlook
     problem: str
@@ -46,7 +46,7 @@ class Verdict:
     @property
     def sentence(self) -> str:
         if not self.reasons:
-            return "will learn: every role can be read, and rewards differ within groups"
+            return "will learn: replies of every role can be read, and rewards differ within groups"
         worst = [reason.problem for reason in self.reasons if reason.outlook == self.outlook]
         return f"{self.outlook}, because {'; and '.join(worst)}"
 
@@ -66,7 +66,7 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
         yield Reason(
             "no signal",
             f"an alarm would stop the run before an update: {alarm}",
-            "Mend what it measured: its limit is there for a reason.",
+            "Fix the cause before you raise the limit.",
         )
     for role in signals.roles:
         yield from _unreadable(role, _has_tasks(signals))
@@ -102,7 +102,7 @@ def _unreadable(role: RoleSignal, has_tasks: bool) -> Iterator[Reason]:
     if role.readable >= FEW_READABLE:
         return
     reason = next(iter(role.reasons), "no reason")
-    advice = "Give worked examples in the prompt, or a larger model."
+    advice = "Add worked examples to the prompt, or use a larger model."
     if role.cut_off > MANY_CUT_OFF:
         advice = "Replies are cut off: raise the token limit of this role's replies."
     outlook: Outlook = "weak signal"
@@ -111,7 +111,7 @@ def _unreadable(role: RoleSignal, has_tasks: bool) -> Iterator[Reason]:
     yield Reason(
         outlook,
         f"{role.readable:.0%} of {role.num_replies} replies of the {role.name} can be read"
-        f" (most often: {reason})",
+        f" (most frequent reason: {reason})",
         advice,
     )
 
@@ -127,8 +127,8 @@ def _strict(each: FilterSignal) -> Iterator[Reason]:
     yield Reason(
         outlook,
         f"{each.num_passed} of {each.num_candidates} candidates pass the filter {each.name}"
-        f" (most often: {most})",
-        "Another model or stronger questioner may write tasks inside the window of difficulty;"
+        f" (most frequent reason: {most})",
+        "Use a stronger model or questioner, which may write tasks within the difficulty window."
         " `selfplay whatif` shows what another window would keep.",
     )
 
@@ -140,15 +140,15 @@ def _without_contrast(reward: RewardSignal) -> Iterator[Reason]:
             "no signal",
             f"rewards of the {reward.role} differ in {reward.num_with_contrast} of"
             f" {reward.num_groups} groups",
-            "Sample more answers to a task (group_size), or tasks that are neither too hard nor too"
-            " easy.",
+            "Sample more answers per task (group_size), or use tasks that are neither too hard nor"
+            " too easy.",
         )
     elif reward.num_groups >= FEW_GROUPS > reward.num_with_contrast:
         yield Reason(
             "weak signal",
             f"rewards of the {reward.role} differ in only {reward.num_with_contrast} of"
             f" {reward.num_groups} groups",
-            "Sample more tasks in a step.",
+            "Sample more tasks per step.",
         )
 
 
@@ -156,4 +156,4 @@ def _advice_of(signals: Signals) -> str:
     role = min(signals.roles, key=lambda each: each.readable, default=None)
     if role is None or role.readable >= FEW_READABLE:
         return "The message says where to look."
-    return f"Mend the prompts of the {role.name}, or take a larger model."
+    return f"Improve the prompts of the {role.name}, or use a larger model."

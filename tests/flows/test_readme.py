@@ -38,7 +38,7 @@ def test_a_copied_method_has_profiles_and_deployments(copied: Path) -> None:
     assert (cfg.engine.model, cfg.update.beta) == ("data/micro/spice", 0.0)
     assert cfg.update.learning_rate == 1e-4
     deployments = declared(Site(copied, copied / "home"))
-    assert [deployment["name"] for deployment in deployments] == ["micro", "smollm2"]
+    assert [deployment["name"] for deployment in deployments] == ["micro", "smollm2", "sums"]
     assert {d["entrypoint"] for d in deployments} == {"flows/my_idea/flow.py:my_idea_iteration"}
     assert {d["work_pool"]["name"] for d in deployments} == {"cpu"}
 

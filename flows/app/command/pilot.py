@@ -1,4 +1,4 @@
-"""`selfplay pilot`: will this model learn by this method on these documents?"""
+"""`selfplay pilot`: will this model learn with this method from these documents?"""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _show(signals: Signals, verdict: Verdict, run: str) -> None:
         print_table(rows, "measured before the update")
     hours = signals.seconds * signals.num_steps / HOUR_S
     click.echo(
-        f"the pilot sampled {signals.num_tokens:,} tokens in {signals.seconds:.0f} s; a whole run"
+        f"the pilot sampled {signals.num_tokens:,} tokens in {signals.seconds:.0f} s; a full run"
         f" repeats it {signals.num_steps} times: about {signals.num_tokens * signals.num_steps:,}"
         f" tokens and {hours:.1f} h here, without updates and held-out scores"
     )
@@ -128,7 +128,7 @@ def _of_roles(signals: Signals) -> list[dict[str, Any]]:
 
 def _of_unreadable(signals: Signals) -> list[dict[str, Any]]:
     return [
-        {"role": role.name, "replies": number, "why": reason, "for instance": example}
+        {"role": role.name, "replies": number, "why": reason, "example": example}
         for role in signals.roles
         for reason, (number, example) in list(role.reasons.items())[:2]
     ]

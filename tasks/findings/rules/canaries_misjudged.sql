@@ -1,4 +1,4 @@
--- title:         the judge fails on answers of known verdict
+-- title:         the judge is wrong on answers whose verdict is known
 -- severity:      serious
 -- sentence:      The judge is wrong on {number:.1%} of the canaries of iteration {iteration} ({num} of {n}){before}.
 -- compared with: the same share in the first iteration

@@ -1,6 +1,6 @@
 -- title:         held-out questions are among the training tasks
 -- severity:      serious
--- sentence:      {num} of {n} held-out questions ({number:.1%}) are word for word among the tasks of training{gap}.
+-- sentence:      {num} of {n} held-out questions ({number:.1%}) occur word for word among the training tasks{gap}.
 -- compared with: nothing
 -- page:          search
 -- $z = 2:        standard errors of the share
@@ -12,7 +12,8 @@ with held_out as (
     from tasks
     where run = $run and phase = 'benchmark' and text is not null
     union
-    select distinct lower(regexp_replace(trim(text), '\s+', ' ', 'g')) from items where run = $run
+    -- other items are a file of questions to train on
+    select distinct lower(regexp_replace(trim(text), '\s+', ' ', 'g')) from items where run = $run and phase = 'benchmark'
 ),
 training as (
     select distinct lower(regexp_replace(trim(text), '\s+', ' ', 'g')) as text
@@ -33,7 +34,7 @@ with held_out as (
     from tasks
     where run = $run and phase = 'benchmark' and text is not null
     union
-    select task_id, lower(regexp_replace(trim(text), '\s+', ' ', 'g')) from items where run = $run
+    select task_id, lower(regexp_replace(trim(text), '\s+', ' ', 'g')) from items where run = $run and phase = 'benchmark'
 )
 select tasks.iteration, tasks.phase, tasks.step, tasks.task_id, held_out.task_id as held_out_task_id, tasks.text
 from tasks join held_out on held_out.same = lower(regexp_replace(trim(tasks.text), '\s+', ' ', 'g'))

@@ -1,7 +1,7 @@
 -- title:         replies that cannot be read
 -- severity:      warning
 -- sentence:      {number:.0%} of the {role}'s replies in iteration {iteration} ({num} of {n}, {phase} phase) could not be
---                read, most because: {why}{before}.
+--                read{before}. Most frequent reason: {why}.
 -- compared with: the same share in the first iteration
 -- page:          rollouts
 -- $z = 2:        standard errors of either share

@@ -1,11 +1,11 @@
 -- title:         sampler and trainer disagree
 -- severity:      warning
 -- sentence:      Before the update of the {role} in iteration {iteration}, step {step}, the trainer's policy was
---                {number:.4f} nats a token from the sampler's; {num} of {n} updates exceed {most}. Median of all:
+--                {number:.4f} nats per token from the sampler's; {num} of {n} updates exceed {most}. Median of all:
 --                {compared_with:.4f}.
 -- compared with: the median of all updates
 -- page:          updates
--- $most = 0.005: KL in nats a token that differences of arithmetic explain
+-- $most = 0.005: KL in nats per token that differences in arithmetic explain
 -- grain:         the update at which both are furthest apart
 -- inputs:        updates; $run
 -- The estimate of the KL (k3) and the mean ratio minus 1 are of the first optimizer step, before weights have moved.

@@ -1,7 +1,7 @@
 -- title:         updates train on rollouts of another policy
 -- severity:      warning
 -- sentence:      {number:.0%} of the rollouts that the updates of iteration {iteration} trained on ({num} of {n}, {role})
---                were sampled by another policy than the one that was updated.
+--                were sampled by a policy other than the one that was updated.
 -- compared with: the same share in the first iteration
 -- page:          updates
 -- $least = 0.05: share from which on the rule speaks

@@ -58,7 +58,7 @@ def test_a_filter_that_selects_the_judges_errors_is_found_with_its_tasks(store):
     assert finding is not None
     assert finding.sentence == (
         "27% of the tasks that iteration 2 kept (8 of 30) lie outside the filter's own bounds by"
-        " the truth: the judge's errors brought them in (0 of 30 before)."
+        " the truth: errors of the judge let them through (0 of 30 before)."
     )
     assert {kept["task_id"] for kept in finding.rows} == {f"i2-{n}" for n in range(8)}
     assert {kept["num_false_fails"] for kept in finding.rows} == {1}
@@ -265,7 +265,7 @@ def test_a_sampler_at_another_temperature_than_the_trainer_is_found(store, kl):
     else:
         assert said is not None and said.startswith(
             "Before the update of the solver in iteration 1, step 2, the trainer's policy was"
-            " 0.0800 nats a token from the sampler's; 1 of 3 updates exceed 0.005."
+            " 0.0800 nats per token from the sampler's; 1 of 3 updates exceed 0.005."
         )
 
 
@@ -409,8 +409,8 @@ def test_replies_that_become_unreadable_are_found_and_so_are_their_tokens(store)
     read(store, 1, num_malformed=2)
     read(store, 2, num_malformed=30)
     assert spoken(store, "replies_unreadable").startswith(
-        "30% of the solver's replies in iteration 2 (30 of 100, training phase) could not be read,"
-        " most because: no tag (in the first iteration 2 %)"
+        "30% of the solver's replies in iteration 2 (30 of 100, training phase) could not be read"
+        " (in the first iteration 2 %). Most frequent reason: no tag."
     )
     # 1,500 of 2,200 tokens
     assert spoken(store, "tokens_cut_off").startswith(
@@ -440,8 +440,19 @@ def test_held_out_questions_in_training_are_found(store, num_shared):
         assert finding is None
     else:
         assert finding is not None
-        assert finding.sentence.startswith("10 of 100 held-out questions (10.0%) are word for word")
+        assert finding.sentence.startswith("10 of 100 held-out questions (10.0%) occur word")
         assert finding.rows[0]["held_out_task_id"] == "h0"
+
+
+def test_a_file_of_questions_to_train_on_is_not_held_out(store):
+    questions = [{"task_id": f"q{n}", "text": f"Question {n} ?"} for n in range(40)]
+    rows(store.run(RUN).iteration(0).phase("questions"), "items", *questions)
+    rows(at(store, 1), "tasks", *questions)
+    assert found(store, "held_out_in_training") is None
+    rows(store.run(RUN).iteration(0).phase("benchmark"), "items", questions[0])
+    finding = found(store, "held_out_in_training")
+    assert finding is not None
+    assert finding.sentence.startswith("1 of 1 held-out questions (100.0%)")
 
 
 # time
@@ -459,5 +470,5 @@ def test_a_stage_that_takes_most_of_the_time_is_found_if_it_takes_long(store, se
         assert said is None
     else:
         assert said == (
-            "86% of the time of stages (1.7 h) went into match, neither sampling nor updating."
+            "86% of the stages' time (1.7 h) was spent in match, which neither samples nor updates."
         )
