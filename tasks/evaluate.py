@@ -38,7 +38,7 @@ def evaluate(
     # A worked example: the pairs ("score", 1.0), ("score", 0.0), ("length", 7.0) become two rows,
     # score 0.5 +- 0.5 of n = 2 tasks, and length 7.0 of n = 1, without a standard error.
     tables = {name: value for name, value in arguments.items() if are_tables(value)}
-    check_tables(f"measure {name_of(measure)}", measure, tables)
+    check_tables(f"measure {name_of(measure)}", measure, tables, arguments.keys() - tables.keys())
     values_of: dict[str, list[float]] = defaultdict(list)
     for metric, value in measure(**{**arguments, **rows_for(measure, tables)}):
         values_of[metric].append(value)

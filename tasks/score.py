@@ -15,13 +15,13 @@ from warehouse.schemas import REWARDS, Row
 def score(reward: Callable[..., Iterable[Mapping[str, Any]]], /, **arguments: Any) -> Rows:
     """Yield the rewards that `reward` computes.
 
-    It gets `arguments` by parameter name: of tables, the rows; what is not a table is a setting. An
-    unscorable rollout has a reason and no reward.
+    It gets `arguments` by parameter name: of tables, the rows; what is not a table is a setting,
+    whose parameter is keyword-only. An unscorable rollout has a reason and no reward.
 
     Raises TypeError if the tables are not those that `reward` takes.
     """
     tables = {name: value for name, value in arguments.items() if are_tables(value)}
-    check_tables(f"reward {name_of(reward)}", reward, tables)
+    check_tables(f"reward {name_of(reward)}", reward, tables, arguments.keys() - tables.keys())
     rows = {name: rows_of(table) for name, table in tables.items()}
     yield from reward(**{**arguments, **rows})
 

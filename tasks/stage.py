@@ -41,7 +41,7 @@ import operator
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints, is_typeddict, overload
@@ -388,11 +388,17 @@ def are_tables(value: Any) -> bool:
     return isinstance(value, Table)
 
 
-def check_tables(who: str, function: Callable[..., Any], tables: Mapping[str, Tables]) -> None:
+def check_tables(
+    who: str,
+    function: Callable[..., Any],
+    tables: Mapping[str, Tables],
+    settings: Collection[str] = (),
+) -> None:
     """Raise TypeError unless `tables` match the parameters of `function`.
 
     They match by name, and by the rows that a parameter's annotation names: a table has to have all
-    their columns. Keyword-only parameters are settings, not tables.
+    their columns. Keyword-only parameters are settings, not tables. `settings`: the names of the
+    other arguments, none of which may be a parameter of a table.
     """
     parameters = [
         parameter
@@ -401,6 +407,11 @@ def check_tables(who: str, function: Callable[..., Any], tables: Mapping[str, Ta
     ]
     names = [parameter.name for parameter in parameters]
     required = {p.name for p in parameters if p.default is inspect.Parameter.empty}
+    if misplaced := [name for name in names if name in settings]:
+        raise TypeError(
+            f"{who} takes {', '.join(misplaced)} as a table, but got another value. A parameter"
+            " that is a setting has to be keyword-only: put it after `*`"
+        )
     if not required <= tables.keys() <= set(names):
         got = ", ".join(tables) or "no table"
         raise TypeError(f"{who} needs {', '.join(names)}; got {got}")

@@ -148,6 +148,33 @@ def test_the_reward_pays_for_questions_that_are_answered_wrongly() -> None:
     assert paid == [(0.75, None), (None, "no answer could be scored")]
 
 
+def test_the_guides_own_reward_takes_a_cost_for_every_token() -> None:
+    known: dict[str, object] = {}
+    exec(snippet("def short_answer_reward"), known)
+    answers = [
+        row("answers", rollout_id=name, answer=answer, malformed=malformed)
+        for name, answer, malformed in (
+            ("right", "4", None),
+            ("wrong", "5", None),
+            ("unreadable", None, "no box"),
+            ("failed", "6", None),
+        )
+    ]
+    matched = {"right": True, "wrong": False, "failed": None}
+    matches = [row("matches", rollout_id=name, matched=equal) for name, equal in matched.items()]
+    rollouts = [
+        row("rollouts", rollout_id=answer["rollout_id"], num_sampled_tokens=10)
+        for answer in answers
+    ]
+    paid = known["short_answer_reward"](answers, matches, rollouts, token_cost=0.01)
+    assert [made["reward"] for made in paid] == [
+        pytest.approx(0.9),
+        pytest.approx(-0.1),
+        pytest.approx(-0.1),
+        None,
+    ]
+
+
 @pytest.mark.slow
 def test_the_worked_method_learns(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from warehouse.query import query

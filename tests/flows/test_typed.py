@@ -24,7 +24,7 @@ PLACES = (
     *(f"data/{part}/**/*.md" for part in ("bench", "english", "micro")),
 )
 PAGES = sorted(path for pattern in PLACES for path in SOURCE.glob(pattern))
-BLOCK = re.compile(r"^```\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 INLINE = re.compile(r"`((?:selfplay|make|python -m|prefect) [^`]*)`")
 KNOWN = ("selfplay", "make", "python", "prefect")
 
@@ -33,7 +33,10 @@ def typed(page: Path) -> list[list[str]]:
     """The commands of a page, each as its words; a comment after a command is none of them."""
     text = page.read_text(encoding="utf-8")
     lines = [
-        line for block in BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines()
+        line
+        for language, block in BLOCK.findall(text)
+        if not language  # a block of bash may name what its reader is to write
+        for line in block.replace("\\\n", " ").splitlines()
     ]
     lines += [" ".join(found.split()) for found in INLINE.findall(BLOCK.sub("", text))]
     commands = [

@@ -103,7 +103,7 @@ def test_a_setting_is_no_table_and_a_table_no_setting(place, tables):
         TypeError, match="reward pay needs answers, tasks, gates; got tasks, answers, weight"
     ):
         score(place, pay, **tables, weight=tables["tasks"])
-    with pytest.raises(TypeError, match=r"needs answers, tasks, gates; got answers$"):
+    with pytest.raises(TypeError, match=r"reward pay takes tasks as a table, but .* keyword-only"):
         score(place, pay, answers=tables["answers"], tasks=3)
     with pytest.raises(TypeError, match="got an unexpected keyword argument 'colour'"):
         score(place, pay, **tables, colour=3)
