@@ -52,7 +52,7 @@ TO_AUDIT = 20  # held-out questions that are shown
     "test",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also write questions to evaluate with, about documents that the others are not about.",
+    help="Also write questions for evaluation, about documents that no other question is about.",
 )
 @click.option(
     "--held-out-count", "num_held_out", type=click.IntRange(1), default=60, show_default=True
@@ -65,7 +65,7 @@ TO_AUDIT = 20  # held-out questions that are shown
 )
 @click.option("--profile", default="smollm2", show_default=True, help="Of spell-iteration.")
 @click.option("--run", "name", help="Name of the run that keeps the rollouts.  [ask-CORPUS]")
-@click.option("--tokens", default=512, show_default=True, help="Most tokens of a reply.")
+@click.option("--tokens", default=512, show_default=True, help="Maximum tokens of a reply.")
 @click.option("--context", default=4096, show_default=True, help="Tokens of MODEL's context.")
 @click.option("--force", is_flag=True, help="Overwrite the file and another request's run.")
 @click.option(
@@ -92,10 +92,10 @@ def ask(  # noqa: PLR0913 -- one argument for each option
 ) -> None:
     """Let MODEL write questions with answers about CORPUS, and screen them.
 
-    CORPUS is a file or folder of text, or a prepared corpus. Look at the file, edit it, and train
-    on it: `selfplay run spell-iteration --profile documents --set given=questions.jsonl`. Repeating
-    the command asks nothing again. What is held out is a model's, too, and scores are as good as
-    its questions: twenty are shown, to be checked.
+    CORPUS is a file or folder of text, or a prepared corpus. Review the file, edit it, and train on
+    it: `selfplay run spell-iteration --profile documents --set given=questions.jsonl`. Repeating
+    the command samples nothing again. A model also writes the held-out questions, so a score is
+    only as good as they are: check the twenty that are shown.
     """
     from flows.app.service.shown_log import shown_log
     from flows.method import opened

@@ -282,12 +282,11 @@ def _run_and_exit(flow: str, parameters: dict[str, Any], in_process: bool) -> No
 def why(
     name: str, stage: str | None, iteration: int | None, step: int | None, settings: tuple[str, ...]
 ) -> None:
-    """Dry run: list the stages of RUN, or STAGE alone, that would be rebuilt, and why; and what
-    that costs.
+    """Dry run: list the stages of RUN that would be rebuilt, why, and at what cost.
 
-    Stages are judged by their current inputs. The cost also counts all that is made from them, and
-    is what these tables took when they were made: rows, tokens, hours. A rebuilt table whose rows
-    turn out the same ends the chain earlier.
+    STAGE limits the list to one stage. Stages are judged by their current inputs. The cost includes
+    everything made from them, and is what these tables took when they were made: rows, tokens,
+    hours. It is lower if a rebuilt table turns out to have the same rows.
     """
     from flows.runtime.record import last_request
     from warehouse.provenance import cost_of
@@ -369,10 +368,14 @@ def verify(name: str) -> None:
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="Keep the last N iterations whole.",
+    help="Keep everything of the last N iterations.",
 )
 @click.option(
-    "--keep", multiple=True, type=int, metavar="ITERATION", help="Keep this iteration whole, too."
+    "--keep",
+    multiple=True,
+    type=int,
+    metavar="ITERATION",
+    help="Also keep everything of this iteration.",
 )
 @click.option("--rollouts", is_flag=True, help="Also remove the rollouts of the other iterations.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -396,8 +399,10 @@ def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes:
 @main.command()
 @click.argument("name", metavar="RUN")
 def report(name: str) -> None:
-    """Print the paths of the reports of RUN, one for each iteration, and why it stopped if it
-    did. Redraws those whose tables have changed."""
+    """Print the paths of RUN's reports, one per iteration, and why RUN stopped, if it did.
+
+    Reports whose tables have changed are drawn again.
+    """
     from flows.runtime.store_root import OWN_RULES
     from tasks.report import redraw, report_of_stopped
     from warehouse.stopped import stopped
@@ -418,8 +423,8 @@ def compare(names: tuple[str, ...]) -> None:
     """Compare runs: settings, prompts and code, held-out scores, their cost; and a page with
     figures.
 
-    What the last command of each run asked for stands first; then what the tables of the runs were
-    really made with, by their recipes, and which of them are stale.
+    First come the settings of each run's last command, then those that its tables were made with,
+    by their recipes, and which tables are stale.
     """
     from flows.app.command.checked import check
     from flows.app.command.compare import (

@@ -42,7 +42,7 @@ class Choices:
     "--benchmark",
     "names",
     multiple=True,
-    help="Its name, a .toml file, or a file of your own questions (.csv, .jsonl, ...).",
+    help="Name, .toml file, or a file of your own questions (.csv, .jsonl, ...).",
 )
 @click.option(
     "--against",
@@ -70,7 +70,7 @@ class Choices:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Run nothing: print what all benchmarks of --paper take, or those that are named.",
+    help="Run nothing; print the cost of all benchmarks of --paper, or of those given.",
 )
 @click.option("--gpu", "card", default="h100-80", help="GPU model of --dry-run's hours.")
 @click.option(

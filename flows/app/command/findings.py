@@ -22,14 +22,14 @@ MARKS = {"serious": "!!", "warning": "! ", "note": "- "}
 
 @click.command()
 @click.argument("name", metavar="RUN")
-@click.option("--rows", "with_rows", is_flag=True, help="Show the first rows of each, too.")
+@click.option("--rows", "with_rows", is_flag=True, help="Also show the first rows of each.")
 @click.option("--sql", "with_sql", is_flag=True, help="Show the SQL that selects all its rows.")
-@click.option("--json", "as_json", is_flag=True, help="Print all that is known of each as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything about each as JSON.")
 def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
-    """Say what to know first about RUN: what went wrong, by rule, with its number.
+    """Show the main problems of RUN, found by rule, each with its number.
 
-    A run without a problem has no findings. A rule is an SQL file; yours go into the folder
-    `findings` of the workspace.
+    A run without a problem has no findings. A rule is an SQL file; put your own into the
+    folder `findings` of the workspace.
     """
     store = existing_store()
     check_run(store, name)
@@ -38,7 +38,7 @@ def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
         click.echo(json.dumps([dataclasses.asdict(one) for one in found], default=str))
         return
     if not found:
-        click.echo("no findings: no rule speaks for this run")
+        click.echo("no findings: no rule found a problem in this run")
     for finding in found:
         print_finding(finding)
         click.echo(f"   rule {finding.rule}; compared with: {finding.comparison}")

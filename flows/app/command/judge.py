@@ -1,4 +1,4 @@
-"""`selfplay judge`: a run's judge on trial, on the terminal or as a judge card."""
+"""`selfplay judge`: how far to trust a run's judge, on the terminal or as a judge card."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BY = ("phase", "iteration", "place", "role", "criterion", "length", "position")
     type=click.Choice(BY),
     default="phase",
     show_default=True,
-    help="What groups the verdicts; a place is an iteration and phase.",
+    help="How to group the verdicts; a place is an iteration and a phase.",
 )
 @click.option("--iteration", type=int, help="Up to this iteration.  [default: all]")
 @click.option(
@@ -39,11 +39,11 @@ BY = ("phase", "iteration", "place", "role", "criterion", "length", "position")
     help="Write the judge card into FOLDER: judge.md and judge.json.",
 )
 def judge(name: str, by: str, iteration: int | None, folder: Path | None) -> None:
-    """Put the judge of RUN on trial: how far its verdicts agree with what is known.
+    """Show how far to trust the judge of RUN: how often its verdicts agree with what is known.
 
-    Verdicts are held against the true facts of a built-in world, canaries, people's labels, a rule,
-    an auditor, and against themselves where the same was asked again. In the tables, + counts false
-    passes, - false fails and ? unreadable verdicts. The card has all groupings.
+    Verdicts are compared with the true facts of a built-in world, canaries, people's labels, a
+    rule, an auditor, and with each other where the same was judged again. In the tables, + counts
+    false passes, - false fails and ? unreadable verdicts. The card has all groupings.
     """
     from tasks.judges.trial import hold_trial
     from warehouse.lake import Lake

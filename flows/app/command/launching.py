@@ -64,11 +64,11 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     mirror: str | None,
     output: Path,
 ) -> None:
-    """Write the file that runs FLOW on a cluster: an sbatch script, a KubeRay RayJob or a SkyPilot
-    task, with nodes, GPUs and hours from `selfplay plan`; and a Dockerfile.
+    """Write a cluster job for FLOW: an sbatch script, a KubeRay RayJob or a SkyPilot task.
 
-    Engines are spread over the nodes by Ray; the flow and its trainer run on the first. Nothing is
-    started. Read the file, then start it as its first lines say.
+    Nodes, GPUs and hours come from `selfplay plan`. A Dockerfile is written, too. Ray spreads the
+    engines over the nodes; the flow and its trainer run on the first. Nothing is started: read the
+    file, then start it as its first lines say.
     """
     from flows.app.command.plan import configured
     from flows.app.launch.files import write

@@ -55,7 +55,7 @@ def pilot(
     settings: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Play the first step of FLOW without training, and say whether the run will learn.
+    """Run the first step of FLOW without training, and say whether the run will learn.
 
     `selfplay run` with the same options continues from what the pilot sampled. Exits with 1 if
     there is no signal.

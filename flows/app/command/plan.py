@@ -37,7 +37,7 @@ DEFAULT_GPU = "h100-80"
     "--gpus-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs of a node."
 )
 @click.option(
-    "--price-per-gpu-hour", "price", type=click.FloatRange(0), help="Also say what it costs."
+    "--price-per-gpu-hour", "price", type=click.FloatRange(0), help="Also print the cost."
 )
 @click.option("--like", metavar="RUN", help="Use the lengths of this run's conversations.")
 def plan(

@@ -21,11 +21,11 @@ LAST = 6  # iterations that one screen has room for
 @click.argument("name", metavar="[RUN]", required=False)
 @click.option("--all", "is_whole", is_flag=True, help="List every stage of RUN.")
 def status(name: str | None, is_whole: bool) -> None:
-    """List the runs, or show RUN on one screen; and what is running.
+    """List the runs, or show RUN on one screen, and what is running.
 
-    RUN begins with its findings. Its iterations, and the phases of the last one, have the seconds
-    of their stages: the sum over all tables, whatever ran beside. With --all, each stage has its
-    rows, tokens, seconds, GPU-seconds and memory.
+    The screen of RUN begins with its findings. The seconds of an iteration or phase are the sum
+    over its stages, even if some ran at the same time. --all lists each stage with its rows,
+    tokens, seconds, GPU-seconds and memory.
     """
     from warehouse import status as made
 

@@ -11,14 +11,14 @@ PHASE = "phase"
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--seeds", multiple=True, type=int, help="A seed to play (repeat it); not for phase.")
-@click.option("--variant", "variants", multiple=True, help="Play only this variant (repeat it).")
+@click.option("--seeds", multiple=True, type=int, help="A seed to run (repeat it); not for phase.")
+@click.option("--variant", "variants", multiple=True, help="Run only this variant (repeat it).")
 @click.option(
     "--part",
     metavar="I/N",
-    help="Play the I-th of N parts of phase, so that N processes can play side by side.",
+    help="Run the I-th of N parts of phase, so that N processes can run at the same time.",
 )
-@click.option("--list", "lists", is_flag=True, help="Play nothing; list what is left.")
+@click.option("--list", "lists", is_flag=True, help="Run nothing; list what is left.")
 def study(
     names: tuple[str, ...],
     seeds: tuple[int, ...],
@@ -26,10 +26,10 @@ def study(
     part: str | None,
     lists: bool,
 ) -> None:
-    """Play studies in built-in worlds: many small runs, one after the other, on shared engines.
+    """Run studies in built-in worlds: many small runs, one after the other, on shared engines.
 
-    NAME is a method, whose paper's claims are tested by its ablations, or `phase`: how much error
-    of which kind in the verdicts a method bears. Without NAME all claims are tested. Repeat the
+    NAME is a method, whose ablations test its paper's claims, or `phase`, which measures how much
+    error in the verdicts a method tolerates. Without NAME all claims are tested. Repeat the
     command to resume. Tables and figures are written to data/bench after every run or variant.
     """
     from flows.app import claims
