@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from tasks.readers.lines import first_line
 from tasks.readers.malformed import Malformed
 from tasks.readers.objects import last_object
 from tasks.readers.quotes import longest_common
@@ -40,6 +41,30 @@ def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Ro
             {"rollout_id": rollout_id, "position": position, "mark": mark, "is_best": is_best}
         )
     return rows
+
+
+def read_scores_in_line(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
+    """A mark for each of the rollouts of a prompt, in their order, from a line of numbers: `2 5 1`.
+
+    The best are those with the highest mark, if these are fewer than all. Raises Malformed as
+    `read_scores` does.
+    """
+    rollout_ids = prompt["rollout_ids"] or []
+    scores = first_line(rollout["reply"] or "").replace(",", " ").split()
+    if not scores:
+        raise Malformed("no list of scores")
+    if len(scores) != len(rollout_ids):
+        raise Malformed("another number of scores than of sets")
+    marks = [(_integer(score, highest) - LOWEST) / (highest - LOWEST) for score in scores]
+    return [
+        {
+            "rollout_id": rollout_id,
+            "position": position,
+            "mark": mark,
+            "is_best": min(marks) < mark == max(marks),
+        }
+        for position, (rollout_id, mark) in enumerate(zip(rollout_ids, marks, strict=True))
+    ]
 
 
 def _place(choice: object, num_shown: int) -> int | None:

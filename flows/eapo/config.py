@@ -21,7 +21,15 @@ from tasks.training.grpo import GRPOSettings, LossType
 
 KEPT = 0.8  # of the comparisons have a mark that agrees with its outcome: assumed, for a plan
 INSTRUCTION_TOKENS = 1024  # of a comparison and its question, at most
-TASK_TYPES = ("multi_hop", "single_table", "text_and_table", "multi_table")
+# the paper's, and those of a file of questions that names none
+TASK_TYPES = (
+    "multi_hop",
+    "single_table",
+    "text_and_table",
+    "multi_table",
+    "general_qa",
+    "multiple_choice",
+)
 
 
 class Models(profile.Models):

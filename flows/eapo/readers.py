@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from tasks.prompt import Row
 from tasks.readers.copies import Instructions
+from tasks.readers.lines import TEXT, first_line
+from tasks.readers.malformed import Malformed
 from tasks.readers.quotes import first_quotes, verbatim
 from tasks.readers.tags import in_order
 from tasks.readers.verdicts import bracketed
 from warehouse.schemas import PromptRow, Rollout
 
 PARTS = ("analysis", "evidence", "reasoning", "answer")
+QUOTE = re.compile(r"(?P<quote>.*?\S)\s*\bAnswer:\s*(?P<answer>\S.*)", re.IGNORECASE)
 NO_INSTRUCTIONS = Instructions(())
 VERDICTS = {"CORRECT": 1, "INCORRECT": 0, "NOT_ATTEMPTED": 0}
 
@@ -32,6 +37,24 @@ def read_answer(
         "answer": parts["answer"].text,
         "evidence": quotes,
         "verbatim": verbatim(of_the_text, shown) * len(of_the_text) / max(1, len(quotes)),
+    }
+
+
+def read_line(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The answer and the one quote of a reply in a line, `QUOTE Answer: ANSWER`, and whether the
+    quote is in the text that the prompt ends with.
+
+    Raises Malformed for a line without both.
+    """
+    line = QUOTE.fullmatch(first_line(rollout["reply"] or ""))
+    if line is None:
+        raise Malformed("no quote with its answer on one line")
+    quotes = [line["quote"]]
+    prompted = "\n".join(message["content"] for message in prompt["messages"])
+    return {
+        "answer": line["answer"].strip(),
+        "evidence": quotes,
+        "verbatim": verbatim(quotes, prompted.rpartition(TEXT)[2]),
     }
 
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 from functools import partial
 
 from flows.blocks.long_context import answers_to_judge
-from flows.eapo.compare import read_scores
+from flows.eapo.compare import read_scores, read_scores_in_line
 from flows.eapo.config import Config
 from flows.eapo.evidence import in_contexts
-from flows.eapo.readers import read_answer, read_verdict
+from flows.eapo.readers import read_answer, read_line, read_verdict
 from flows.run import Role, templates
 from tasks.models.engine import Sampling
 from tasks.prompt import Row
 from tasks.read import Reader, reads
 from tasks.readers.copies import Instructions
+from tasks.readers.lines import read_vote
 from tasks.stage import rows_by
 from warehouse.schemas import ANSWERS, MARKS, VOTES, Answer, Task
 
@@ -29,16 +30,21 @@ class Roles:
         self._cfg = cfg
         dialogues = cfg.dialogues
         template = templates(cfg, dialogues.prompts)
+        read_parts = Reader(
+            partial(read_answer, instructions=Instructions.of([template("answer").text])),
+            whole=True,
+        )
+        read_comparison = Reader(partial(read_scores, highest=HIGHEST), whole=True)
+        if cfg.reads_lines:
+            read_parts = Reader(read_line)
+            read_comparison = Reader(partial(read_scores_in_line, highest=HIGHEST))
         self.policy = Role(
             name="policy",
             templates=(template("answer"),),
             variables=in_contexts,
             sampling=dialogues.sampling,
             into=ANSWERS,
-            read=Reader(
-                partial(read_answer, instructions=Instructions.of([template("answer").text])),
-                whole=True,
-            ),
+            read=read_parts,
             dialogue=dialogues.one_reply.model_copy(
                 update={"prompt_tokens": dialogues.input_tokens}
             ),
@@ -49,7 +55,6 @@ class Roles:
             self.evaluated_policy = replace(
                 self.policy, sampling=dialogues.sampling.model_copy(update=update)
             )
-        read_comparison = Reader(partial(read_scores, highest=HIGHEST), whole=True)
         self.reward_model = Role(
             name="reward_model",
             templates=(template("compare"),),
@@ -68,6 +73,9 @@ class Roles:
         if self._cfg.outcome == "rule":
             return None
         dialogues = self._cfg.dialogues
+        read = read_verdict
+        if self._cfg.reads_lines:
+            read = read_vote
         return Role(
             name="judge",
             templates=(templates(self._cfg, dialogues.prompts)("judge"),),
@@ -76,10 +84,10 @@ class Roles:
                 temperature=self._cfg.judge_temperature, max_tokens=dialogues.response_tokens
             ),
             into=VOTES,
-            read=reads("vote", read_verdict),
+            read=reads("vote", read, whole=not self._cfg.reads_lines),
             dialogue=dialogues.one_reply,
             judge=True,
-            ask_again=read_verdict,
+            ask_again=read,
         )
 
 

@@ -52,6 +52,15 @@ def measure_format(
     return {"format": {"total": format_reward(num_elements)}}
 
 
+def measure_line(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], Any]) -> Row:
+    """The format reward of a reply that should be one line: 1 if it can be read, else 0."""
+    try:
+        read(rollout["reply"] or "")
+    except Malformed:
+        return {"format": {"total": 0.0}}
+    return {"format": {"total": 1.0}}
+
+
 def _format_of(row: Task | Answer | Mark) -> float:
     """The format reward that was measured when a reply was read; 0 if there was no reply."""
     return (row["format"] or {}).get("total", 0.0)

@@ -7,12 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from flows.blocks.questions import readers as question_readers
 from flows.mae.config import Config
-from flows.mae.rewards import measure_format
+from flows.mae.rewards import measure_format, measure_line
 from flows.run import Role, templates
 from tasks.ask import answered_tasks, readable_tasks
 from tasks.prompt import Malformed, Row
 from tasks.read import Reader, reads
+from tasks.readers.lines import read_vote
 from tasks.readers.marks import mark_out_of_ten
 from tasks.readers.tags import last_element
 from tasks.readers.thoughts import spoken
@@ -26,13 +28,22 @@ class Roles:
         template = templates(cfg, cfg.dialogues.prompts)
         sampling = cfg.dialogues.sampling
         read_mark = tagged("score", "mark", mark_out_of_ten)
+        read_task = tagged("question", "text")
+        read_solution = tagged("answer", "answer")
+        read_trial = reads("answer", element_or_reply, measure=read_solution.measure)
+        if cfg.reads_lines:
+            read_question, read_result = question_readers(in_lines=True)
+            read_mark = in_line("mark", read_yes)
+            read_task = in_line("text", read_question)
+            read_solution = in_line("answer", read_result)
+            read_trial = read_solution
         self.proposer = Role(
             "proposer",
             templates=(template("propose"), template("propose_harder")),
             variables=propose,
             sampling=sampling,
             into=TASKS,
-            read=tagged("question", "text"),
+            read=read_task,
         )
         self.solver = Role(
             "solver",
@@ -40,14 +51,11 @@ class Roles:
             variables=readable_tasks,
             sampling=sampling,
             into=ANSWERS,
-            read=tagged("answer", "answer"),
+            read=read_solution,
         )
         # Answers to a new question are tried for its difficulty alone. As in the released code, one
         # without tags is judged as it stands: the Proposer is not paid for a lapse of format.
-        self.trial = replace(
-            self.solver,
-            read=reads("answer", element_or_reply, measure=self.solver.read.measure),
-        )
+        self.trial = replace(self.solver, read=read_trial)
         self.question_judge = Role(
             "judge",
             templates=(template("judge_question"),),
@@ -74,6 +82,19 @@ def tagged(name: str, column: str, read: Callable[..., Any] = last_element) -> R
     """
     read_named = partial(read, name=name)
     return reads(column, read_named, measure=partial(measure_format, name=name, read=read_named))
+
+
+def in_line(column: str, read: Callable[[str], Any]) -> Reader:
+    """The reader of a reply that is the rest of a line, stored as `column`.
+
+    The format reward is 1 for a line that can be read, else 0.
+    """
+    return reads(column, read, measure=partial(measure_line, read=read), whole=False)
+
+
+def read_yes(reply: str) -> float:
+    """The Judge's verdict in one token: a mark of 1 or 0."""
+    return float(read_vote(reply))
 
 
 def element_or_reply(reply: str) -> str:

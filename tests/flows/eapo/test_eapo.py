@@ -32,7 +32,7 @@ from warehouse.store import Place
 LARGE = [
     name
     for name in profile.names(profile.home(Config) / "profiles")
-    if not name.startswith("micro")
+    if not name.startswith(("micro", "smollm2"))
 ]
 
 

@@ -18,7 +18,7 @@ from warehouse.schemas import ANSWERS, MARKS
 LARGE = [
     name
     for name in profile.names(profile.home(Config) / "profiles")
-    if not name.startswith("micro") and "sft" not in name
+    if not name.startswith(("micro", "smollm2")) and "sft" not in name
 ]
 PAPER: dict[str, Any] = {"pays_format": True, "unread": None, "difficulty_from": 0.0}
 
