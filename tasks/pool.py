@@ -236,6 +236,7 @@ def draw_entries(
     weigh: Callable[[Row], float] | None = None,
     repeat: bool = True,
     fewest: int = 0,
+    first: Tables = (),
 ) -> Rows:
     """Yield `num_draws` entries of a pool in a seeded order; after all were drawn, they come again
     in a new order.
@@ -244,7 +245,8 @@ def draw_entries(
     draws the least used entries first, so that over several steps, too, no entry comes twice before
     all came once. An entry comes early with a probability proportional to its `weigh`; weight 0 is
     never drawn. Without `repeat` no entry comes twice, and there may be fewer draws. A pool of
-    fewer than `fewest` entries yields nothing. Raises ValueError if there is nothing to draw from,
+    fewer than `fewest` entries yields nothing. Entries that are tasks of `first`, such as those of
+    this step, are drawn before all others, and then once more among them. Raises ValueError if there is nothing to draw from,
     except without `repeat`.
     """
     entries = [row for row in pool.rows() if row["kept"]]
@@ -258,6 +260,10 @@ def draw_entries(
         )
     laps = itertools.count() if repeat and drawable else range(1)
     order = (row for lap in laps for row in _in_order(drawable, [seed, epoch, lap], least_used))
+    ahead = {task["task_id"] for task in rows_of(first)}
+    if ahead:
+        new = [(row, weight) for row, weight in drawable if row["task_id"] in ahead]
+        order = itertools.chain(_in_order(new, [seed, epoch, "first"], least_used), order)
     for i, row in enumerate(itertools.islice(order, num_draws)):
         content = {name: row[name] for name in DRAWS.arrow.names if name != "draw_id"}
         yield {"draw_id": hash_json([seed, epoch, i, row["entry_id"]]), **content}

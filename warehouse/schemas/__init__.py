@@ -19,6 +19,7 @@ from warehouse.schemas.annotations import ANNOTATIONS as ANNOTATIONS
 from warehouse.schemas.annotations import Annotation as Annotation
 from warehouse.schemas.answers import ADVANTAGES as ADVANTAGES
 from warehouse.schemas.answers import ANSWERS as ANSWERS
+from warehouse.schemas.answers import EXECUTIONS as EXECUTIONS
 from warehouse.schemas.answers import JUDGMENTS as JUDGMENTS
 from warehouse.schemas.answers import MARKS as MARKS
 from warehouse.schemas.answers import MATCHES as MATCHES
@@ -26,6 +27,7 @@ from warehouse.schemas.answers import REWARDS as REWARDS
 from warehouse.schemas.answers import VOTES as VOTES
 from warehouse.schemas.answers import Advantage as Advantage
 from warehouse.schemas.answers import Answer as Answer
+from warehouse.schemas.answers import ExecutionRow as ExecutionRow
 from warehouse.schemas.answers import Judgment as Judgment
 from warehouse.schemas.answers import Mark as Mark
 from warehouse.schemas.answers import Match as Match

@@ -65,6 +65,27 @@ MATCHES = define(
 )
 
 
+class ExecutionRow(TypedDict):
+    subject_id: Annotated[str, "the task, or the rollout with an answer, that it ran for"]
+    position: Annotated[int, "0-based place among the inputs of that task or answer"]
+    program: Annotated[str, "Python that defines a function `f`"]
+    input: Annotated[str, "the arguments of `f`, separated by commas"]
+    output: Annotated[str | None, "what `f` returned, as a literal", "see reason"]
+    error: Annotated[
+        str | None, "the name of the exception that it raised", "none, or it did not get so far"
+    ]
+    reason: Annotated[str | None, "why there is no output", "there is one"]
+    seconds: Annotated[float, "time of all its runs"]
+
+
+EXECUTIONS = define(
+    "executions",
+    ExecutionRow,
+    grain="a program run on one input",
+    key="subject_id position",
+)
+
+
 class Vote(TypedDict):
     judge_rollout_id: Annotated[str, "the rollout that voted"]
     rollout_id: Annotated[str, "the answer"]

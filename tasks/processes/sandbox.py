@@ -1,0 +1,308 @@
+"""Programs nobody trusts, run in processes that can compute and do nothing else.
+
+`sandbox_child` says how they are confined. The filter of system calls is set with ctypes, since
+the bindings at hand need a C library that is not everywhere (libseccomp) or a kernel newer than
+most machines have (Landlock of Linux 6.12); the kernel's own interface for it is two calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+CHILD = Path(__file__).with_name("sandbox_child.py")
+START_S = 60.0  # beyond a program's own limit: to start an interpreter on a busy machine
+LOST = "the sandbox lost its process"
+NOT_DETERMINISTIC = "two runs differ"
+NOT_LITERAL = "its input is no literal"
+TRIAL = """
+def f():
+    import posix
+    refused = 0
+    for call in (posix.getcwd, posix.fork, lambda: posix.open("/", 0), lambda: posix.kill(1, 0)):
+        try:
+            call()
+        except PermissionError:
+            refused += 1
+    return refused
+"""
+TRIAL_REFUSES = 4
+
+
+class SandboxSettings(BaseModel):
+    """What a program may use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    cpu_s: int = Field(default=10, ge=1, description="processor time of a program, in seconds")
+    wall_s: float = Field(
+        default=60.0, gt=0, description="seconds by the clock, for what waits instead of computing"
+    )
+    memory_bytes: int = Field(default=512 << 20, ge=64 << 20, description="addresses, not pages")
+    output_bytes: int = Field(default=16_384, ge=64, description="longest text of an output")
+    unconfined: bool = Field(
+        default=False,
+        description=(
+            "run programs where the kernel cannot confine them: they may then read and write what"
+            " this user may. Only for programs that you trust"
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What came of a program: an output, an exception's name, or the reason why neither.
+
+    `reason` is set for an exception, too.
+    """
+
+    output: str | None
+    error: str | None
+    reason: str | None
+    seconds: float
+
+
+class Sandbox:
+    """At most `num_workers` programs at once, each in a process of its own.
+
+    Raises RuntimeError when the first program is run if the kernel cannot confine it, unless
+    `settings.unconfined`.
+    """
+
+    def __init__(self, settings: SandboxSettings, num_workers: int = 1) -> None:
+        self._settings = settings
+        self._folder = tempfile.TemporaryDirectory(prefix="selfplay-sandbox-")
+        self._threads = ThreadPoolExecutor(max(1, num_workers))
+        self._own = threading.local()  # each thread's interpreters
+        self._started: list[Interpreter] = []
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for interpreter in self._started:
+            interpreter.end()
+        self._folder.cleanup()
+
+    def run(self, jobs: Iterable[tuple[str, str, int]]) -> Iterator[Execution]:
+        """The results of jobs, in their order: a program, the text of its input, and how often to
+        run it.
+
+        Runs of one job differ in the interpreter's hash seed, so that an output which depends on
+        the order of a set, on an address or on chance is found out.
+        """
+        return self._threads.map(self._run_job, jobs)
+
+    def _run_job(self, job: tuple[str, str, int]) -> Execution:
+        program, text, num_runs = job
+        try:
+            arguments = arguments_of(text)
+        except ValueError:
+            return Execution(None, None, NOT_LITERAL, 0.0)
+        return agreed(
+            [self._interpreter(seed).run(program, arguments) for seed in range(1, num_runs + 1)]
+        )
+
+    def _interpreter(self, seed: int) -> Interpreter:
+        """This thread's interpreter with a hash seed."""
+        if not hasattr(self._own, "interpreters"):
+            self._own.interpreters = {}
+        interpreters: dict[int, Interpreter] = self._own.interpreters
+        if seed not in interpreters:
+            interpreters[seed] = Interpreter(self._settings, seed, self._folder.name)
+            self._started.append(interpreters[seed])
+            interpreters[seed].check()
+        return interpreters[seed]
+
+
+class Interpreter:
+    """A process that forks for each program; it is replaced if it is lost."""
+
+    def __init__(self, settings: SandboxSettings, hash_seed: int, folder: str) -> None:
+        self._settings = settings
+        self._hash_seed = hash_seed
+        self._folder = folder
+        self._start()
+
+    def _start(self) -> None:
+        # No -I: it would ignore the hash seed. Without an environment -s and -P are the rest of it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-s", "-S", "-P", str(CHILD)],
+            env={"PYTHONHASHSEED": str(self._hash_seed)},
+            cwd=self._folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C reaches the parent only
+        )
+
+    def check(self) -> None:
+        """Raise RuntimeError if programs are not confined here, though they should be."""
+        if self._settings.unconfined:
+            return
+        trial = self.run(TRIAL, "()")
+        if trial.output != str(TRIAL_REFUSES):
+            raise RuntimeError(
+                "programs cannot be run here, as the kernel does not confine them"
+                f" ({trial.reason or 'system calls were not refused'}). Linux on x86_64 or aarch64"
+                " with seccomp does, in containers, too. To run programs that you trust without"
+                " any protection, set sandbox.unconfined=true"
+            )
+
+    def run(self, program: str, arguments: str) -> Execution:
+        """Run a program's `f`; `arguments` is the text of a tuple of literals.
+
+        A process that is lost, perhaps to the system's own limits, is replaced once.
+        """
+        result = self._asked(program, arguments)
+        if result is None:
+            self.end()
+            self._start()
+            result = self._asked(program, arguments)
+        if result is None:
+            self.end()
+            self._start()
+            result = {"reason": LOST}
+        return execution_of(result, result.get("seconds", 0.0))
+
+    def _asked(self, program: str, arguments: str) -> dict[str, Any] | None:
+        """The child's result; None if it is lost."""
+        job = {"program": program, "arguments": arguments, **self._settings.model_dump()}
+        pipe = self._process.stdout
+        assert pipe is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+            self._process.stdin.flush()
+            if not select.select([pipe], [], [], self._settings.wall_s + START_S)[0]:
+                return None
+            line = pipe.readline()
+        except OSError:
+            return None
+        if not line:
+            return None
+        return json.loads(line)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                # what could not be written to a process that is gone
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def execution_of(result: dict[str, Any], seconds: float) -> Execution:
+    """The result that the child reports, believed as far as it can be checked here."""
+    if "output" in result:
+        try:
+            return Execution(canonical(result["output"]), None, None, seconds)
+        except ValueError:
+            return Execution(None, None, "its output is no literal", seconds)
+    if "error" in result:
+        return Execution(None, result["error"], f"raised {result['error']}", seconds)
+    return Execution(None, None, result["reason"], seconds)
+
+
+def agreed(runs: Sequence[Execution]) -> Execution:
+    """One result for all runs of a job: the first, unless they differ.
+
+    >>> agreed([Execution("1", None, None, 0.25), Execution("2", None, None, 0.25)])
+    Execution(output=None, error=None, reason='two runs differ', seconds=0.5)
+    """
+    first = runs[0]
+    seconds = sum(run.seconds for run in runs)
+    if len({(run.output, run.error, run.reason) for run in runs}) == 1:
+        return Execution(first.output, first.error, first.reason, seconds)
+    # A limit that only one run hit says nothing about the program's chance.
+    for run in runs:
+        if run.output is None and run.error is None:
+            return Execution(None, None, run.reason, seconds)
+    return Execution(None, None, NOT_DETERMINISTIC, seconds)
+
+
+def literal(text: str) -> Any:
+    """The value of a literal: built-in types alone, without names and calls. Raises ValueError.
+
+    >>> literal("{'a': (1, -2.5)}"), literal("set()")
+    ({'a': (1, -2.5)}, set())
+    """
+    try:
+        value = ast.literal_eval(text.strip())
+        # `...` is a constant, too, and what a list that holds itself looks like
+        if "..." in text and any(
+            isinstance(node, ast.Constant) and node.value is ...
+            for node in ast.walk(ast.parse(text.strip(), mode="eval"))
+        ):
+            raise ValueError("an ellipsis")
+        return value
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as problem:
+        raise ValueError(f"no literal: {text[:80]!r}") from problem
+
+
+def canonical(text: str) -> str:
+    """The text of a literal by which equal values of equal types are equal. Raises ValueError.
+
+    >>> canonical("{3,1, 2}"), canonical('["a",  {"b": 1.50}]')
+    ('{1, 2, 3}', "['a', {'b': 1.5}]")
+    """
+    try:
+        return _written(literal(text))
+    except RecursionError as problem:
+        raise ValueError("nested too deeply") from problem
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        parts = [f"{_written(key)}: {_written(part)}" for key, part in value.items()]
+        return "{" + ", ".join(parts) + "}"
+    if isinstance(value, set) and value:
+        return "{" + ", ".join(sorted(_written(part) for part in value)) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_written(part) for part in value) + "]"
+    if isinstance(value, tuple):
+        parts = [_written(part) for part in value]
+        return "(" + ", ".join(parts) + (",)" if len(parts) == 1 else ")")
+    return repr(value)
+
+
+def arguments_of(text: str) -> str:
+    """The text of the tuple of arguments in `text`, which are separated by commas.
+
+    They have to be literals: an expression would be a program of its own, and could report any
+    output. Raises ValueError for anything else, such as a name, a call or a keyword.
+
+    >>> arguments_of("'John', {'age': 20}"), arguments_of("[1, 2]"), arguments_of("")
+    ("('John', {'age': 20})", '([1, 2],)', '()')
+    """
+    try:
+        call = ast.parse(f"f({text.strip()}\n)", mode="eval").body
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as problem:
+        raise ValueError(f"no arguments: {text[:80]!r}") from problem
+    is_one_call = isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    if not is_one_call or call.keywords:
+        raise ValueError(f"no arguments: {text[:80]!r}")
+    return canonical(f"({text.strip()}\n,)" if call.args else "()")
+
+
+def equal(left: str, right: str) -> bool:
+    """Whether two literals are equal, as Python compares them. Raises ValueError if one is none.
+
+    >>> equal("{1, 2}", "{2, 1}"), equal("1", "1.0"), equal("'1'", "1")
+    (True, True, False)
+    """
+    return bool(literal(left) == literal(right))

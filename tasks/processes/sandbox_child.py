@@ -1,0 +1,301 @@
+"""A process that runs programs nobody trusts, one after another, for `tasks.processes.sandbox`.
+
+Started as `python -s -S -P sandbox_child.py`, without an environment, in an empty folder. It uses
+the standard library alone, and reads and writes a JSON object a line.
+
+Each program runs in a fork of this process. The fork gives up every file, limits its own processor
+time and memory, and asks the kernel to refuse all system calls but those that computing needs
+(seccomp, which works without privileges, in containers too). What is left can compute, and write
+to one pipe: it can open no file, start no process or thread, make no socket and send no signal.
+Modules are therefore imported before the fork; no others can be imported after it.
+
+A program shares its process with the code that reports its result, so a hostile one can report
+what it likes. It gains nothing by that: a report is worth as much as what `f` returns.
+"""
+
+import ast
+import ctypes
+import gc
+import importlib
+import json
+import os
+import platform
+import resource
+import select
+import signal
+import sys
+import time
+
+# What programs may import, beside the interpreter's built-in modules. None of them reaches out.
+MODULES = (
+    "abc array base64 binascii bisect cmath collections collections.abc contextlib copy dataclasses"
+    " decimal enum fractions functools graphlib heapq itertools json keyword math numbers operator"
+    " pprint re statistics string struct textwrap types typing unicodedata"
+).split()
+RESULT = 3  # the descriptor of the pipe that a fork writes its result to
+LITERALS = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set}
+MOST_PARTS = 100_000  # of an output; a list that holds itself has more
+MOST_OF_A_NAME = 100  # characters of an exception's name
+
+# The kernel's interface: linux/seccomp.h, linux/filter.h, linux/audit.h, linux/prctl.h
+PR_SET_PDEATHSIG = 1
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+KILL_PROCESS = 0x80000000
+REFUSE = 0x00050000 | 1  # the call fails with EPERM
+ALLOW = 0x7FFF0000
+LOAD = 0x20  # a word of the call's description: its number, its architecture, its arguments
+IF_EQUAL = 0x15
+IF_ANY_BIT = 0x45
+RETURN = 0x06
+NUMBER_AT = 0
+ARCHITECTURE_AT = 4
+PROTECTION_AT = 32  # the third argument of mmap and of mprotect
+PROT_EXEC = 4
+# Architecture -> its name in linux/audit.h, the calls that map memory, the calls that compute.
+# No call tells the time or gives random bits: outputs must not depend on either.
+CALLS = {
+    "x86_64": (
+        0xC000003E,
+        {"mmap": 9, "mprotect": 10},
+        {
+            "read": 0,
+            "write": 1,
+            "close": 3,
+            "munmap": 11,
+            "brk": 12,
+            "rt_sigaction": 13,
+            "rt_sigprocmask": 14,
+            "rt_sigreturn": 15,
+            "mremap": 25,
+            "madvise": 28,
+            "getpid": 39,
+            "exit": 60,
+            "sigaltstack": 131,
+            "gettid": 186,
+            "futex": 202,
+            "restart_syscall": 219,
+            "exit_group": 231,
+        },
+    ),
+    "aarch64": (
+        0xC00000B7,
+        {"mmap": 222, "mprotect": 226},
+        {
+            "close": 57,
+            "read": 63,
+            "write": 64,
+            "exit": 93,
+            "exit_group": 94,
+            "futex": 98,
+            "restart_syscall": 128,
+            "sigaltstack": 132,
+            "rt_sigaction": 134,
+            "rt_sigprocmask": 135,
+            "rt_sigreturn": 139,
+            "getpid": 172,
+            "gettid": 178,
+            "brk": 214,
+            "munmap": 215,
+            "mremap": 216,
+            "madvise": 233,
+        },
+    ),
+}
+
+
+class Instruction(ctypes.Structure):
+    """struct sock_filter: go on by `yes` or `no` instructions."""
+
+    _fields_ = [
+        ("code", ctypes.c_uint16),
+        ("yes", ctypes.c_uint8),
+        ("no", ctypes.c_uint8),
+        ("value", ctypes.c_uint32),
+    ]
+
+
+class Program(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = [("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(Instruction))]
+
+
+def filter_of(machine):
+    """The filter of system calls for an architecture, as rows (code, yes, no, value)."""
+    architecture, mapping, computing = CALLS[machine]
+    rows = [
+        (LOAD, 0, 0, ARCHITECTURE_AT),
+        (IF_EQUAL, 1, 0, architecture),
+        (RETURN, 0, 0, KILL_PROCESS),
+        (LOAD, 0, 0, NUMBER_AT),
+    ]
+    # Behind the tests of numbers stand: load the protection, test it, refuse, allow.
+    num_tests = len(mapping) + len(computing)
+    for i, number in enumerate(mapping.values()):
+        rows.append((IF_EQUAL, num_tests - i, 0, number))
+    for i, number in enumerate(computing.values(), start=len(mapping)):
+        # past the remaining tests, the refusal, the loaded protection and its test
+        rows.append((IF_EQUAL, num_tests - i + 3, 0, number))
+    rows += [
+        (RETURN, 0, 0, REFUSE),
+        (LOAD, 0, 0, PROTECTION_AT),
+        (IF_ANY_BIT, 0, 1, PROT_EXEC),  # no machine code of its own
+        (RETURN, 0, 0, REFUSE),
+        (RETURN, 0, 0, ALLOW),
+    ]
+    return rows
+
+
+def confine(libc):
+    """Refuse this process all system calls but those of `CALLS`, for good. Raises OSError."""
+    machine = platform.machine()
+    if machine not in CALLS:
+        raise OSError(f"no filter of system calls for {machine}")
+    rows = filter_of(machine)
+    instructions = (Instruction * len(rows))(*rows)
+    program = Program(len(rows), instructions)
+    for call in (
+        (PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+        (PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0),
+    ):
+        if libc.prctl(*call):
+            raise OSError(ctypes.get_errno(), "the kernel offers no filter of system calls")
+
+
+def limit(job):
+    """Bound what this process may use. Soft and hard limits are equal: it cannot raise them, and
+    past its time it gets SIGKILL, which it cannot catch."""
+    bounds = (
+        (resource.RLIMIT_CPU, job["cpu_s"]),
+        (resource.RLIMIT_AS, job["memory_bytes"]),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, RESULT + 1),
+    )
+    for what, most in bounds:
+        resource.setrlimit(what, (most, most))
+
+
+def is_literal(value):
+    """Whether a value is made of built-in types alone, so that its text says all about it."""
+    waiting = [value]
+    num_parts = 0
+    while waiting:
+        part = waiting.pop()
+        num_parts += 1
+        if type(part) not in LITERALS or num_parts > MOST_PARTS:
+            return False
+        if type(part) in (float, complex) and part - part != 0:
+            return False  # nan and infinity have no literal
+        if type(part) is dict:
+            waiting += part.keys()
+            waiting += part.values()
+        elif type(part) in (list, tuple, set):
+            waiting += part
+    return True
+
+
+def result_of(job):
+    """The text of what the program's `f` returns, or the name of the exception that it raises."""
+    try:
+        arguments = ast.literal_eval(job["arguments"])
+        space = {"__name__": "program"}
+        exec(compile(job["program"], "program", "exec"), space)
+        value = space["f"](*arguments)
+        if not is_literal(value):
+            return {"reason": "its output is no literal"}
+        return {"output": repr(value)}
+    except BaseException as problem:  # SystemExit, too
+        return {"error": type(problem).__name__[:MOST_OF_A_NAME]}
+
+
+def run_confined(libc, job, pipe):
+    """Run a job in this fork, write its result to the pipe, and end."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(pipe, 100)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.dup2(100, RESULT)
+    os.closerange(RESULT + 1, 1 << 16)
+    for name in ("ctypes", "_ctypes", "select", "resource", "platform", "subprocess"):
+        sys.modules.pop(name, None)
+    try:
+        limit(job)
+        if not job["unconfined"]:
+            confine(libc)
+    except Exception as problem:
+        report({"reason": f"not confined: {problem}"})
+        os._exit(1)
+    report(result_of(job))
+    os._exit(0)
+
+
+def report(result, write=os.write, dumps=json.dumps):
+    """Write a result. A program may have replaced functions of modules, not these arguments."""
+    text = dumps(result).encode()
+    while text:
+        text = text[write(RESULT, text) :]
+
+
+def played(libc, job):
+    """A job's result, from a fork that is killed when it takes or says too much."""
+    began = time.monotonic()
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        run_confined(libc, job, theirs)
+    os.close(theirs)
+    said = b""
+    reason = None
+    while reason is None:
+        left_s = began + job["wall_s"] - time.monotonic()
+        if left_s <= 0:
+            reason = "wall-clock limit"
+        elif select.select([ours], [], [], left_s)[0]:
+            part = os.read(ours, 1 << 16)
+            if not part:
+                break
+            said += part
+            if len(said) > job["output_bytes"]:
+                reason = "its output is too long"
+    os.close(ours)
+    os.kill(child, signal.SIGKILL)
+    status, usage = os.wait4(child, 0)[1:]
+    result = {"reason": reason} if reason else read(said, status, usage, job)
+    return {**result, "seconds": time.monotonic() - began}
+
+
+def read(said, status, usage, job):
+    """What a fork that ended by itself, or was killed by the kernel, came to."""
+    try:
+        result = json.loads(said)
+        known = {name: result[name] for name in ("output", "error", "reason") if name in result}
+        if len(known) == 1 and all(isinstance(text, str) for text in known.values()):
+            return known
+    except (ValueError, TypeError, RecursionError):
+        pass
+    # The kernel counts in ticks when it enforces the limit, and more finely when it tells the usage.
+    if usage.ru_utime + usage.ru_stime >= 0.9 * job["cpu_s"]:
+        return {"reason": "time limit"}
+    # It is killed here, too, once its pipe is closed: that is no crash.
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
+        return {"reason": f"crashed: {signal.Signals(os.WTERMSIG(status)).name}"}
+    return {"reason": "it ended without a result"}
+
+
+def main():
+    for name in MODULES:
+        importlib.import_module(name)
+    libc = ctypes.CDLL(None, use_errno=True)
+    gc.freeze()
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(json.dumps(played(libc, json.loads(line))).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
