@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.stage import Rows, Tables, rows_of, stage
+from tasks.stage import Rows, Tables, as_tables, rows_of, stage
 from warehouse.draft import hash_json
 from warehouse.schemas import DRAWS, POOLS, Row
 from warehouse.store import Table
@@ -228,7 +228,7 @@ def _leaves_before(row: Row, rules: PoolRules, seed: int) -> tuple[Any, ...]:
 @stage(DRAWS)
 def draw_entries(
     *,
-    pool: Table,
+    pool: Tables,
     num_draws: int,
     seed: int,
     epoch: str = "",
@@ -238,25 +238,26 @@ def draw_entries(
     fewest: int = 0,
     first: Tables = (),
 ) -> Rows:
-    """Yield `num_draws` entries of a pool in a seeded order; after all were drawn, they come again
-    in a new order.
+    """Yield `num_draws` entries of a pool, or of several together, in a seeded order; after all were
+    drawn, they come again in a new order.
 
     Equal pool, seed and `epoch` (which tells this step from others) give equal draws. `least_used`
     draws the least used entries first, so that over several steps, too, no entry comes twice before
     all came once. An entry comes early with a probability proportional to its `weigh`; weight 0 is
     never drawn. Without `repeat` no entry comes twice, and there may be fewer draws. A pool of
     fewer than `fewest` entries yields nothing. Entries that are tasks of `first`, such as those of
-    this step, are drawn before all others, and then once more among them. Raises ValueError if there is nothing to draw from,
-    except without `repeat`.
+    this step, are drawn before all others, and then once more among them. Raises ValueError if
+    there is nothing to draw from, except without `repeat`.
     """
-    entries = [row for row in pool.rows() if row["kept"]]
+    entries = [row for row in rows_of(pool) if row["kept"]]
     if len(entries) < fewest:
         return
     weights = [1.0 if weigh is None else weigh(row) for row in entries]
     drawable = [(row, weight) for row, weight in zip(entries, weights, strict=True) if weight > 0]
     if not drawable and num_draws and repeat:
+        among = ", ".join(table.address for table in as_tables(pool))
         raise ValueError(
-            f"{pool.address} has nothing to draw: of its {len(entries)} entries none weighs above 0"
+            f"{among} has nothing to draw: of its {len(entries)} entries none weighs above 0"
         )
     laps = itertools.count() if repeat and drawable else range(1)
     order = (row for lap in laps for row in _in_order(drawable, [seed, epoch, lap], least_used))

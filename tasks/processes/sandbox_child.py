@@ -28,10 +28,39 @@ import time
 
 # What programs may import, beside the interpreter's built-in modules. None of them reaches out.
 MODULES = (
-    "abc array base64 binascii bisect cmath collections collections.abc contextlib copy dataclasses"
-    " decimal enum fractions functools graphlib heapq itertools json keyword math numbers operator"
-    " pprint re statistics string struct textwrap types typing unicodedata"
-).split()
+    "abc",
+    "array",
+    "base64",
+    "binascii",
+    "bisect",
+    "cmath",
+    "collections",
+    "collections.abc",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "graphlib",
+    "heapq",
+    "itertools",
+    "json",
+    "keyword",
+    "math",
+    "numbers",
+    "operator",
+    "pprint",
+    "re",
+    "statistics",
+    "string",
+    "struct",
+    "textwrap",
+    "types",
+    "typing",
+    "unicodedata",
+)
 RESULT = 3  # the descriptor of the pipe that a fork writes its result to
 LITERALS = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set}
 MOST_PARTS = 100_000  # of an output; a list that holds itself has more
@@ -278,7 +307,7 @@ def read(said, status, usage, job):
             return known
     except (ValueError, TypeError, RecursionError):
         pass
-    # The kernel counts in ticks when it enforces the limit, and more finely when it tells the usage.
+    # The kernel enforces the limit by ticks, and tells the usage more finely.
     if usage.ru_utime + usage.ru_stime >= 0.9 * job["cpu_s"]:
         return {"reason": "time limit"}
     # It is killed here, too, once its pipe is closed: that is no crash.

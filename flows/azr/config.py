@@ -1,0 +1,177 @@
+"""Absolute Zero's settings. The defaults are the paper's, or the released code's where it is
+silent; profiles hold departures."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from flows.settings.profile import Comparing, Dialogues, MethodSettings, Settings
+from flows.settings.workload import (
+    Lengths,
+    PlannedConversations,
+    PlannedRole,
+    PlannedUpdate,
+    Step,
+    Workload,
+)
+from tasks.processes.sandbox import SandboxSettings
+from tasks.training.grpo import GRPOSettings
+
+TaskType = Literal["deduction", "abduction", "induction"]
+# Modules that programs may not use. Up to `calendar` they are the released code's; the others
+# reach out of the program, which the sandbox would refuse.
+BANNED = (
+    "logging",
+    "random",
+    "multiprocessing",
+    "pebble",
+    "subprocess",
+    "threading",
+    "datetime",
+    "time",
+    "hashlib",
+    "hmac",
+    "bcrypt",
+    "uuid",
+    "calendar",
+    "os",
+    "sys",
+    "posix",
+    "io",
+    "pathlib",
+    "shutil",
+    "socket",
+    "signal",
+    "ctypes",
+    "gc",
+    "inspect",
+    "importlib",
+    "builtins",
+    "pickle",
+    "marshal",
+    "asyncio",
+    "concurrent",
+    "secrets",
+    "tempfile",
+    "open",
+    "input",
+    "eval",
+    "exec",
+    "compile",
+    "globals",
+    "__import__",
+)
+
+
+class Update(GRPOSettings):
+    """Appendix B: clipped higher above than below, without KL."""
+
+    epsilon_high: float = Field(default=0.28, gt=0)
+    beta: float = Field(default=0.0, ge=0)
+
+
+class Seeding(Settings):
+    """How the buffers are filled before training, by the model that the run starts from."""
+
+    rounds: int = Field(
+        default=4, ge=0, description="S: batches of proposals of every task type, not trained on"
+    )
+
+
+class Proposer(Settings):
+    """What a proposal shows, and how hard it is."""
+
+    trained: bool = Field(
+        default=True, description="False is the ablation: the Solver alone learns"
+    )
+    references: int = Field(
+        default=6, ge=0, description="K: past triplets shown to a proposer; 0 is the ablation"
+    )
+    attempts: int = Field(default=8, ge=1, description="n: of the Solver, for a task's difficulty")
+    num_inputs: int = Field(
+        default=10, ge=2, description="N: of an induction, half of them hidden from the Solver"
+    )
+    banned: tuple[str, ...] = Field(
+        default=BANNED, description="modules and names that a program may not use"
+    )
+    num_runs: int = Field(
+        default=2, ge=1, description="j: of a proposed program, which have to agree"
+    )
+
+
+class Penalties(Settings):
+    """Eq. 6: rewards of replies that earn nothing."""
+
+    malformed: float = Field(default=-1.0, le=0, description="no tags, or no usable program")
+    wrong: float = Field(default=-0.5, le=0, description="well formed, and wrong")
+    unlearnable: float = Field(
+        default=-0.5, le=0, description="a task that is always or never solved; by eq. 4 alone: 0"
+    )
+
+
+class Config(MethodSettings):
+    """A whole run: `iterations` times `steps` updates. It learns from no data."""
+
+    examined: ClassVar = "model"
+
+    iterations: int = Field(default=50, ge=1)
+    steps: int = Field(default=10, ge=1, description="of an iteration")
+    batch_size: int = Field(
+        default=64, ge=1, description="B: proposals, and answers, of every task type in a step"
+    )
+    task_types: tuple[TaskType, ...] = Field(
+        default=("deduction", "abduction", "induction"), description="fewer are ablations"
+    )
+    dialogues: Dialogues = Dialogues(response_tokens=8096)
+    seeding: Seeding = Seeding()
+    proposer: Proposer = Proposer()
+    penalties: Penalties = Penalties()
+    buffer_size: int | None = Field(
+        default=16_384, ge=1, description="triplets of a task type; the oldest leave first"
+    )
+    mini_batch: int = Field(
+        default=128,
+        ge=1,
+        description="rollouts of an optimizer step, drawn from those of all roles",
+    )
+    update: Update = Update()
+    sandbox: SandboxSettings = Field(
+        default=SandboxSettings(), description="what a program may use while it runs"
+    )
+    sandbox_processes: int = Field(default=1, ge=1, description="programs that run at once")
+    match: Comparing = Comparing()
+
+    @model_validator(mode="after")
+    def _induction_needs_programs(self) -> Self:
+        if not self.task_types or len(set(self.task_types)) < len(self.task_types):
+            raise ValueError("task_types names each type at most once, and at least one of them")
+        if set(self.task_types) == {"induction"}:
+            raise ValueError(
+                "induction takes its programs from the other types: add deduction or abduction"
+            )
+        return self
+
+    def workload(self) -> Workload:
+        proposals: list[PlannedConversations] = []
+        attempts: list[PlannedConversations] = []
+        solutions: list[PlannedConversations] = []
+        for task_type in self.task_types:
+            # six references are about 250 tokens each, ten inputs and outputs as many together
+            shown = 250 if task_type == "induction" else 250 * max(1, self.proposer.references)
+            proposer = PlannedRole(f"propose_{task_type}", Lengths(500 + shown, 700), "model")
+            solver = PlannedRole(
+                f"solve_{task_type}",
+                Lengths(600, 700),
+                "model",
+                labels=(f"solve_{task_type}", f"try_{task_type}"),
+            )
+            proposals.append(proposer.conversations(self.batch_size))
+            attempts.append(solver.conversations(self.batch_size, self.proposer.attempts))
+            solutions.append(solver.conversations(self.batch_size))
+        trained = [*(proposals if self.proposer.trained else ()), *solutions]
+        num_steps = max(1, round(sum(part.number for part in trained) / self.mini_batch))
+        settings = self.update.model_copy(update={"optimizer_steps": num_steps})
+        sampled = (*proposals, *attempts, *solutions)
+        return Workload((Step(self.steps, sampled, PlannedUpdate(settings, tuple(trained))),))

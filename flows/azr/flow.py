@@ -1,0 +1,81 @@
+"""AZR, Absolute Zero: one model proposes small Python programs and solves tasks about them; running
+the programs tells what is right.
+
+arXiv 2505.03335. A triplet is a program, an input and an output; a task hides one of them: the
+output (deduction), the input (abduction) or the program (induction). The flow reads as Algorithm 1.
+
+Departures
+- Programs run in a sandbox that has the standard library's pure modules alone. Inputs are literals
+  and outputs values of built-in types, compared here and not by the program's own `==`: an input
+  that is an expression could report any output. The paper's examples may define classes of their
+  own and pass them.
+- A proposed program runs in two interpreters with different hash seeds, so an output that depends
+  on the order of a set is not deterministic. The released code runs it twice in one process.
+- Banned names of the released code such as `os.path` never match there; here they do, and more
+  modules are banned (`proposer.banned`).
+- Functions beside `f` are allowed; the released code refuses programs with more than one, and
+  renames a function with another name.
+- The buffers are filled by `seeding.rounds` batches of proposals, whatever number of them is valid;
+  the released code goes on until there are S times B.
+- References are dealt from a shuffled buffer, so that no triplet is shown twice before all were
+  shown once in a step; the paper draws them independently.
+- Advantages are normalised over the replies of a role and type; the released code does so over
+  their tokens, which gives a long reply more weight in the mean.
+- A reply that the engine failed to sample is left out instead of penalised.
+- The prompts are worded for this project. Brackets like [[5]] in them are shown as look-alikes, as
+  everywhere in this project.
+- The types of errors (`code_e`), composite functions and rewards for complexity or diversity, which
+  the paper tried and left out, are missing.
+- Benchmarks: HumanEval+ and MBPP+ are asked by lm-evaluation-harness; LiveCodeBench is missing.
+"""
+
+from __future__ import annotations
+
+from flows.azr.config import Config
+from flows.azr.roles import Roles
+from flows.azr.steps import Turn, learn, propose, rules, seed_buffers, solve, try_proposals
+from flows.blocks.evaluation import score_benchmarks
+from flows.blocks.questions import watch_questions
+from flows.method import method
+from flows.run import Player, Run
+from tasks.pool import pool
+
+
+@method(Config)
+def azr_iteration(run: Run[Config]) -> Player:
+    """Proposer and Solver are one model; every step updates it once for all roles and types."""
+    cfg = run.cfg
+    roles = Roles(cfg)
+    model = run.player("model")
+    score_benchmarks(run, run.place.iteration(0), model)
+    buffers = seed_buffers(run, roles, model)  # lines 1-2
+    for _, iteration in run.iterations():
+        for t in range(1, cfg.steps + 1):  # line 3
+            step = iteration.phase("play").step(t)
+            turns: dict[str, Turn] = {}
+            new = {
+                task_type: propose(run, roles, step, model, task_type, buffers)  # lines 4-9
+                for task_type in cfg.task_types
+            }
+            asked = [proposals.tasks for proposals in new.values()]
+            watch_questions(run, step, model.policy.id, tasks=asked)
+            for task_type, proposals in new.items():
+                proposed = try_proposals(run, roles, step, model, task_type, proposals)  # line 11
+                if cfg.proposer.trained:
+                    turns[f"propose_{task_type}"] = proposed
+                buffers[task_type] = pool(
+                    step,
+                    previous=buffers[task_type],
+                    tasks=proposals.tasks,
+                    rewards=proposed.rewards,
+                    rules=rules(cfg),
+                    label=task_type,
+                )
+            for task_type, proposals in new.items():  # lines 10-12
+                turns[f"solve_{task_type}"] = solve(
+                    run, roles, step, model, task_type, buffers[task_type], proposals.tasks
+                )
+            model = learn(run, step, model, turns)  # lines 13-14
+        run.watch_pool(iteration, model.policy.id, list(buffers.values()))
+        score_benchmarks(run, iteration, model)
+    return model

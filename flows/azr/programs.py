@@ -1,0 +1,279 @@
+"""Triplets of a program, its input and its output, as texts: how they are read, checked and shown.
+
+The text of a task is its program and its inputs in the fenced blocks in which a model writes them,
+so that a person, a pool and a prompt read the same text:
+
+    ```python
+    def f(a):
+        return a
+    ```
+    ```input
+    'Hello World'
+    ```
+
+A task of induction has several inputs, and a block `message`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypedDict
+
+from tasks.processes.sandbox import arguments_of, canonical, equal
+from tasks.readers.malformed import Malformed
+from tasks.readers.tags import elements
+from tasks.readers.thoughts import spoken
+from warehouse.schemas import Answer, PromptRow, Row, Task
+
+IDENTITY = "def f(a):\n    return a"  # the program that every run begins with
+FIRST_INPUT = "'Hello World'"
+FIRST_INPUTS = (FIRST_INPUT, "1", "[1, 2, 3]", "{'a': 1}", "(1.5, 'b')", "None", "True", "[]")
+FIRST_MESSAGE = "What comes in goes out."
+BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w+)[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+REPLY = re.compile(
+    r"\s*(?:<think>)?.*?</think>\s*<answer>.*?</answer>\s*(?:<\|[^<>]*\|>\s*)*", re.DOTALL
+)
+
+
+class Triplet(TypedDict):
+    """A task, or an entry of a buffer, with what its program returned."""
+
+    task_id: str
+    task_type: str | None
+    text: str | None
+    reference: str | None
+
+
+# ---- replies ----
+
+
+def measure_format(rollout: Row, prompt: PromptRow) -> Row:
+    """1 for a reply of thoughts and an answer in their tags, else 0. The prompt may have opened
+    the thoughts."""
+    is_formed = REPLY.fullmatch(rollout["reply"] or "") is not None
+    return {"format": {"total": float(is_formed)}}
+
+
+def answered(reply: str) -> str:
+    """The last `<answer>` element, or what is said after the thoughts if there is none."""
+    parts = elements(reply, "answer")
+    return parts[-1].text if parts else spoken(reply)
+
+
+def blocks(text: str, name: str) -> list[str]:
+    """The fenced blocks of a kind, in order.
+
+    >>> blocks("```input\\n1, 2\\n```\\n```input\\n3, 4\\n```", "input")
+    ['1, 2', '3, 4']
+    """
+    return [
+        match[2].strip("\n") for match in BLOCK.finditer(text) if match[1].lower() == name.lower()
+    ]
+
+
+def block(text: str, name: str) -> str:
+    """The last block of a kind that is not empty. Raises Malformed if there is none."""
+    some = [part for part in blocks(text, name) if part.strip()]
+    if not some:
+        raise Malformed(f"no {name} block")
+    return some[-1]
+
+
+def read_block(reply: str, *, name: str) -> str:
+    """What a reply answers in a block: the output, the input, or the program."""
+    return block(answered(reply), name)
+
+
+def read_program_and_input(reply: str, *, banned: Sequence[str]) -> str:
+    """A proposed program with its input, as the text of a task. Raises Malformed if either is
+    missing, or may not be run."""
+    text = answered(reply)
+    program = block(text, "python")
+    check_program(program, banned)
+    return task_text(program, [read_input(block(text, "input"))])
+
+
+def read_inputs_and_message(reply: str, *, num_inputs: int) -> str:
+    """Proposed inputs for a program that the prompt showed, and a message about it, as blocks."""
+    text = answered(reply)
+    inputs = [part for part in blocks(text, "input") if part.strip()]
+    if len(inputs) < num_inputs:
+        raise Malformed("too few inputs")
+    message = block(text, "message")
+    return task_text(None, [read_input(part) for part in inputs[-num_inputs:]], message)
+
+
+def read_input(text: str) -> str:
+    """The arguments of `f` in their canonical form. Raises Malformed if they are no literals."""
+    try:
+        return inner(arguments_of(text))
+    except ValueError as problem:
+        raise Malformed("the input is no literal") from problem
+
+
+def inner(arguments: str) -> str:
+    """The text of a tuple without its brackets.
+
+    >>> inner("(1, 'a')"), inner("([1],)"), inner("()")
+    ("1, 'a'", '[1]', '')
+    """
+    return arguments[1:-1].removesuffix(",")
+
+
+def check_program(program: str, banned: Sequence[str]) -> None:
+    """Raise Malformed unless a program defines one `f` that takes an argument and returns
+    something, and imports and names no banned module.
+
+    What it really does is seen when it runs; this is what prompts ask for, so that a program that
+    no task can be made of is called malformed and costs no run.
+    """
+    try:
+        tree = ast.parse(program)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as problem:
+        raise Malformed("the program is no Python") from problem
+    functions = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "f"
+    ]
+    if len(functions) != 1:
+        raise Malformed("the program does not define one function f")
+    arguments = functions[0].args
+    if not (arguments.posonlyargs or arguments.args or arguments.vararg):
+        raise Malformed("f takes no argument")
+    if not any(isinstance(node, ast.Return) and node.value for node in ast.walk(functions[0])):
+        raise Malformed("f returns nothing")
+    names = set(named_modules(tree))
+    for word in banned:
+        if word in names:
+            raise Malformed(f"the program uses {word}")
+
+
+def named_modules(tree: ast.AST) -> Iterator[str]:
+    """Names of modules that a program imports, with those above them; of what it calls; and
+    attributes of names, such as `os.path`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from prefixes(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            yield from prefixes(module)
+            for alias in node.names:
+                yield f"{module}.{alias.name}"
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield f"{node.value.id}.{node.attr}"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
+
+
+def prefixes(name: str) -> Iterator[str]:
+    """
+    >>> list(prefixes("os.path"))
+    ['os', 'os.path']
+    """
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        yield ".".join(parts[:end])
+
+
+# ---- tasks ----
+
+
+def task_text(program: str | None, inputs: Sequence[str], message: str | None = None) -> str:
+    """The text of a task. `program` is None where a prompt showed it."""
+    parts = [] if program is None else [f"```python\n{program}\n```"]
+    parts += [f"```input\n{text}\n```" for text in inputs]
+    if message is not None:
+        parts.append(f"```message\n{message}\n```")
+    return "\n".join(parts)
+
+
+def first_task(task_type: str, num_inputs: int) -> tuple[str, str]:
+    """The text and the reference of the task that every run begins with: the identity."""
+    if task_type != "induction":
+        return task_text(IDENTITY, [FIRST_INPUT]), FIRST_INPUT
+    inputs = [FIRST_INPUTS[i % len(FIRST_INPUTS)] for i in range(num_inputs)]
+    return task_text(IDENTITY, inputs, FIRST_MESSAGE), json.dumps(inputs)
+
+
+def with_programs(
+    tasks: Iterable[Task], prompts: Sequence[PromptRow], draws: Sequence[Triplet]
+) -> Iterator[Task]:
+    """The tasks with the programs that their prompts showed in front, if they showed one."""
+    program_of = {draw["task_id"]: block(draw["text"] or "", "python") for draw in draws}
+    shown = {prompt["prompt_id"]: prompt["task_id"] for prompt in prompts}
+    for task in tasks:
+        program = program_of.get(shown.get(task["prompt_id"] or "") or "")
+        if program is None or task["text"] is None:
+            yield task
+        else:
+            yield {**task, "text": f"```python\n{program}\n```\n{task['text']}"}
+
+
+def halves(texts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """What the Solver of an induction sees, and what it is judged by."""
+    return texts[: len(texts) // 2], texts[len(texts) // 2 :]
+
+
+def outputs(task: Triplet) -> list[str]:
+    """The outputs of a task's inputs, in order."""
+    reference = task["reference"]
+    assert reference is not None, f"the program of {task['task_id']} was not run"
+    if task["task_type"] == "induction":
+        return json.loads(reference)
+    return [reference]
+
+
+# ---- what is run ----
+
+
+def runs_of_tasks(
+    tasks: list[Task], prompts: list[PromptRow], draws: list[Triplet]
+) -> Iterator[Row]:
+    """Every proposed program with each of its inputs."""
+    for task in with_programs(tasks, prompts, draws):
+        if task["text"] is None:
+            continue
+        program = block(task["text"], "python")
+        for position, text in enumerate(blocks(task["text"], "input")):
+            yield {
+                "subject_id": task["task_id"],
+                "position": position,
+                "program": program,
+                "input": text,
+            }
+
+
+def runs_of_answers(answers: list[Answer], tasks: list[Triplet]) -> Iterator[Row]:
+    """What has to run to judge answers: a task's program on an answered input (abduction), or an
+    answered program on the inputs that its author did not see (induction)."""
+    task_of = {task["task_id"]: task for task in tasks}
+    for answer in answers:
+        task = task_of[answer["task_id"]]
+        if answer["answer"] is None:
+            continue
+        if task["task_type"] == "abduction":
+            program = block(task["text"] or "", "python")
+            inputs: Sequence[str] = [answer["answer"]]
+        else:
+            program = answer["answer"]
+            _, inputs = halves(blocks(task["text"] or "", "input"))
+        for position, text in enumerate(inputs):
+            yield {
+                "subject_id": answer["rollout_id"],
+                "position": position,
+                "program": program,
+                "input": text,
+            }
+
+
+def is_same_output(task: Row, answer: str) -> bool:
+    """Whether an answered output equals the true one, as Python compares literals. One that is no
+    literal is wrong."""
+    try:
+        canonical(answer)
+    except ValueError:
+        return False
+    return equal(answer, task["reference"])

@@ -1,0 +1,136 @@
+"""Who is asked what: for each type of task, a proposer and a solver. One model is all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from flows.azr.config import Config
+from flows.azr.programs import (
+    Triplet,
+    block,
+    blocks,
+    halves,
+    measure_format,
+    outputs,
+    read_block,
+    read_inputs_and_message,
+    read_program_and_input,
+)
+from flows.run import Role, templates
+from tasks.read import reads
+from warehouse.schemas import ANSWERS, TASKS, Row
+
+ANSWERED_IN = {"deduction": "output", "abduction": "input", "induction": "python"}
+
+
+class Roles:
+    """The roles of one configuration, by type of task."""
+
+    def __init__(self, cfg: Config) -> None:
+        template = templates(cfg, cfg.dialogues.prompts)
+        sampling = cfg.dialogues.sampling
+        dialogue = cfg.dialogues.one_reply
+        program = partial(read_program_and_input, banned=cfg.proposer.banned)
+        read_proposal = {
+            "deduction": program,
+            "abduction": program,
+            "induction": partial(read_inputs_and_message, num_inputs=cfg.proposer.num_inputs),
+        }
+        values = {
+            "banned": ", ".join(cfg.proposer.banned),
+            "num_inputs": cfg.proposer.num_inputs,
+        }
+        self.proposer = {
+            task_type: Role(
+                f"propose_{task_type}",
+                templates=(template(f"propose_{task_type}"),),
+                variables=shown(task_type, cfg.batch_size),
+                sampling=sampling,
+                into=TASKS,
+                read=reads("text", read_proposal[task_type], measure_format),
+                dialogue=dialogue,
+                values=values,
+            )
+            for task_type in cfg.task_types
+        }
+        self.solver = {
+            task_type: Role(
+                f"solve_{task_type}",
+                templates=(template(f"solve_{task_type}"),),
+                variables=show_tasks,
+                sampling=sampling,
+                into=ANSWERS,
+                read=reads(
+                    "answer", partial(read_block, name=ANSWERED_IN[task_type]), measure_format
+                ),
+                dialogue=dialogue,
+            )
+            for task_type in cfg.task_types
+        }
+
+
+def shown(task_type: str, num_prompts: int) -> Callable[..., Iterator[Row]]:
+    """What a proposer of a type of task sees."""
+    if task_type == "induction":
+        return show_programs
+    return partial(show_triplets, task_type=task_type, num_prompts=num_prompts)
+
+
+def show_triplets(draws: list[Triplet], *, task_type: str, num_prompts: int) -> Iterator[Row]:
+    """`num_prompts` prompts for a program with an input, each with its share of the drawn
+    triplets; equal ones are shown once."""
+    size = len(draws) // num_prompts
+    for i in range(num_prompts):
+        shown = {draw["text"]: draw for draw in draws[i * size : (i + 1) * size]}
+        yield {
+            "task_type": task_type,
+            "references": [triplet(draw) for draw in shown.values()],
+        }
+
+
+def triplet(draw: Triplet) -> Row:
+    """A drawn triplet as values of a template. Of an induction's inputs it is the first."""
+    return {
+        "program": block(draw["text"] or "", "python"),
+        "input": blocks(draw["text"] or "", "input")[0],
+        "output": outputs(draw)[0],
+    }
+
+
+def show_programs(draws: list[Triplet]) -> Iterator[Row]:
+    """A prompt for each drawn program: inputs and a message are asked for."""
+    for draw in draws:
+        yield {
+            "task_type": "induction",
+            "task_id": draw["task_id"],
+            "program": block(draw["text"] or "", "python"),
+        }
+
+
+def show_tasks(tasks: list[Triplet]) -> Iterator[Row]:
+    """A prompt for each task, with the parts that its Solver may see and no others."""
+    for task in tasks:
+        if task["text"] is not None:
+            yield {
+                "task_id": task["task_id"],
+                "task_type": task["task_type"],
+                **visible(task["task_type"], task["text"], outputs(task)),
+            }
+
+
+def visible(task_type: str | None, text: str, all_outputs: Sequence[str]) -> Row:
+    """What the Solver sees: the output is hidden in deduction, the input in abduction, the program
+    and half of its inputs in induction."""
+    if task_type == "deduction":
+        return {"program": block(text, "python"), "input": blocks(text, "input")[0]}
+    if task_type == "abduction":
+        return {"program": block(text, "python"), "output": all_outputs[0]}
+    inputs, _ = halves(blocks(text, "input"))
+    shown, _ = halves(all_outputs)
+    return {
+        "pairs": [
+            {"input": given, "output": got} for given, got in zip(inputs, shown, strict=True)
+        ],
+        "message": block(text, "message"),
+    }

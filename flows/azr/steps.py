@@ -1,0 +1,344 @@
+"""What a step of Absolute Zero is made of: tasks are proposed, executed and tried, then solved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flows.azr.config import Config, TaskType
+from flows.azr.programs import (
+    Triplet,
+    first_task,
+    halves,
+    is_same_output,
+    outputs,
+    runs_of_answers,
+    runs_of_tasks,
+    with_programs,
+)
+from flows.azr.rewards import proposer_rewards, solver_rewards
+from flows.azr.roles import Roles
+from flows.blocks.questions import compare_answers
+from flows.run import Player, Replies, Run
+from tasks.execute import execute
+from tasks.normalise import normalise
+from tasks.pool import PoolRules, draw_entries, pool
+from tasks.processes.sandbox import LOST, equal
+from tasks.score import score
+from tasks.stage import Rows, Tables, rows_by, rows_of, stage
+from warehouse.draft import hash_json
+from warehouse.schemas import (
+    MATCHES,
+    TASKS,
+    Answer,
+    ExecutionRow,
+    PromptRow,
+    Task,
+)
+from warehouse.store import Place, Table
+
+Buffers = dict[TaskType, Table]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A role's rollouts in a step, and their rewards."""
+
+    rollouts: Table
+    rewards: Table
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """Proposed tasks with the outputs of their programs, and the rollouts that proposed them."""
+
+    tasks: Table
+    rollouts: Table
+
+
+# ---- lines 1-2: the buffers before training ----
+
+
+def seed_buffers(run: Run[Config], roles: Roles, model: Player) -> Buffers:
+    """Fill the buffers from the identity program alone, with what the model proposes untrained."""
+    cfg = run.cfg
+    start = run.place.iteration(0).phase("seeding").step(0)
+    buffers: Buffers = {}
+    for task_type in cfg.task_types:
+        tasks = first_tasks(
+            start, task_type=task_type, num_inputs=cfg.proposer.num_inputs, label=task_type
+        )
+        buffers[task_type] = pool(start, tasks=tasks, rules=rules(cfg), label=task_type)
+    for s in range(cfg.seeding.rounds):
+        step = run.place.iteration(0).phase("seeding").step(s + 1)
+        for task_type in cfg.task_types:
+            proposals = propose(run, roles, step, model, task_type, buffers)
+            buffers[task_type] = pool(
+                step,
+                previous=buffers[task_type],
+                tasks=proposals.tasks,
+                rules=rules(cfg),
+                label=task_type,
+            )
+    return buffers
+
+
+@stage(TASKS)
+def first_tasks(*, task_type: str, num_inputs: int) -> Rows:
+    """Yield the one task that every run begins with: what the identity makes of a text."""
+    text, reference = first_task(task_type, num_inputs)
+    yield {
+        "task_id": hash_json(["first task", task_type, text]),
+        "task_type": task_type,
+        "text": text,
+        "reference": reference,
+    }
+
+
+def rules(cfg: Config) -> PoolRules:
+    return PoolRules(max_size=cfg.buffer_size)
+
+
+# ---- lines 4-9: proposals ----
+
+
+def propose(
+    run: Run[Config],
+    roles: Roles,
+    step: Place,
+    model: Player,
+    task_type: TaskType,
+    buffers: Mapping[TaskType, Table],
+) -> Proposals:
+    """A batch of proposals of one type, each executed: its reference is what its program returns.
+
+    Proposers of deduction and abduction see past triplets of their type; that of induction sees a
+    program of either (lines 5 and 8).
+    """
+    cfg = run.cfg
+    label = f"propose_{task_type}"
+    if task_type == "induction":
+        programs = [buffers[name] for name in cfg.task_types if name != "induction"]
+        draws = draw(run, step, programs, cfg.batch_size, label=label)
+    else:
+        num_shown = cfg.proposer.references * cfg.batch_size
+        draws = draw(run, step, buffers[task_type], num_shown, label=label)
+    replies = run.ask(step, roles.proposer[task_type], model.policy, label=label, draws=draws)
+    executions = execute(
+        step,
+        runs_of_tasks,
+        tasks=replies.rows,
+        prompts=replies.prompts,
+        draws=draws,
+        sandbox=cfg.sandbox,
+        num_runs=cfg.proposer.num_runs,
+        num_workers=cfg.sandbox_processes,
+        label=label,
+    )
+    tasks = executed_tasks(step, replies.rows, replies.prompts, draws, executions, label=task_type)
+    return Proposals(tasks, replies.rollouts)
+
+
+@stage(TASKS)
+def executed_tasks(tasks: Table, prompts: Table, draws: Table, executions: Table) -> Rows:
+    """Yield the proposed tasks with the outputs of their programs as references.
+
+    A task one of whose inputs has no output loses its text and gets the reason: nobody can be asked
+    about it.
+    """
+    executions_of = rows_by("subject_id", executions.rows(ExecutionRow))
+    rows = with_programs(tasks.rows(Task), prompts.rows(PromptRow), draws.rows(Triplet))
+    for task in rows:
+        if task["text"] is None:
+            yield task
+            continue
+        runs = executions_of[task["task_id"]]
+        reasons = [run["reason"] for run in runs if run["reason"] is not None]
+        if reasons:
+            yield {**task, "text": None, "malformed": f"the program: {reasons[0]}"}
+        else:
+            yield {**task, "reference": reference([run["output"] for run in runs], task)}
+
+
+def reference(all_outputs: list[str], task: Task) -> str:
+    """The outputs of a task's inputs as its reference: one, or in induction a list of texts."""
+    if task["task_type"] == "induction":
+        return json.dumps(all_outputs)
+    return all_outputs[0]
+
+
+def try_proposals(
+    run: Run[Config],
+    roles: Roles,
+    step: Place,
+    model: Player,
+    task_type: TaskType,
+    proposals: Proposals,
+) -> Turn:
+    """Line 11: attempts at every valid proposal, for eq. 4 and 6."""
+    cfg = run.cfg
+    label = f"try_{task_type}"
+    attempts = run.ask(
+        step,
+        roles.solver[task_type],
+        model.policy,
+        group_size=cfg.proposer.attempts,
+        label=label,
+        tasks=proposals.tasks,
+    )
+    matches = judge(run, step, task_type, attempts, proposals.tasks, label=label)
+    rewards = score(
+        step,
+        proposer_rewards,
+        tasks=proposals.tasks,
+        answers=attempts.rows,
+        matches=matches,
+        unlearnable=cfg.penalties.unlearnable,
+        malformed=cfg.penalties.malformed,
+        label=f"propose_{task_type}",
+    )
+    return Turn(proposals.rollouts, rewards)
+
+
+# ---- lines 10-12: answers ----
+
+
+def solve(
+    run: Run[Config],
+    roles: Roles,
+    step: Place,
+    model: Player,
+    task_type: TaskType,
+    buffer: Table,
+    new: Table,
+) -> Turn:
+    """Answers to a batch of tasks: first this step's, then others of the buffer."""
+    cfg = run.cfg
+    label = f"solve_{task_type}"
+    tasks = draw(run, step, buffer, cfg.batch_size, label=label, first=new)
+    answers = run.ask(step, roles.solver[task_type], model.policy, label=label, tasks=tasks)
+    matches = judge(run, step, task_type, answers, tasks, label=label)
+    rewards = score(
+        step,
+        solver_rewards,
+        answers=answers.rows,
+        matches=matches,
+        wrong=cfg.penalties.wrong,
+        malformed=cfg.penalties.malformed,
+        label=label,
+    )
+    return Turn(answers.rollouts, rewards)
+
+
+def judge(
+    run: Run[Config],
+    step: Place,
+    task_type: TaskType,
+    answers: Replies,
+    tasks: Table,
+    *,
+    label: str,
+) -> Table:
+    """Whether each answer is right (section 3.2): an output by its value, an input and a program by
+    running them."""
+    cfg = run.cfg
+    if task_type == "deduction":
+        return compare_answers(
+            step, answers.rows, tasks, compare=is_same_output, comparing=cfg.match, label=label
+        )
+    executions = execute(
+        step,
+        runs_of_answers,
+        answers=answers.rows,
+        tasks=tasks,
+        sandbox=cfg.sandbox,
+        num_workers=cfg.sandbox_processes,
+        label=label,
+    )
+    return match_executions(step, answers.rows, tasks, executions, label=label)
+
+
+@stage(MATCHES)
+def match_executions(answers: Table, tasks: Table, executions: Table) -> Rows:
+    """Yield for every answer whether what ran for it returned the task's outputs, all of them.
+
+    An answer that raises an exception, or that uses more than it may, is wrong. One whose process
+    was lost could not be compared.
+    """
+    task_of = {task["task_id"]: task for task in rows_of(tasks, Triplet)}
+    executions_of = rows_by("subject_id", executions.rows(ExecutionRow))
+    for answer in answers.rows(Answer):
+        runs = executions_of[answer["rollout_id"]]
+        reason = None
+        matched = None
+        if answer["answer"] is None:
+            reason = answer["malformed"] or "no answer"
+        elif any(run["reason"] == LOST for run in runs):
+            reason = LOST
+        else:
+            matched = returned_all(runs, task_of[answer["task_id"]])
+        yield {
+            "rollout_id": answer["rollout_id"],
+            "task_id": answer["task_id"],
+            "matched": matched,
+            "reason": reason,
+            "seconds": sum(run["seconds"] for run in runs),
+        }
+
+
+def returned_all(runs: list[ExecutionRow], task: Triplet) -> bool:
+    """Whether the runs returned the outputs that the Solver did not see."""
+    wanted = outputs(task)
+    if task["task_type"] == "induction":
+        _, wanted = halves(wanted)
+    if len(runs) != len(wanted):
+        return False
+    return all(
+        run["output"] is not None and equal(run["output"], output)
+        for run, output in zip(runs, wanted, strict=True)
+    )
+
+
+# ---- lines 13-14: the update ----
+
+
+def learn(run: Run[Config], step: Place, model: Player, turns: Mapping[str, Turn]) -> Player:
+    """Eq. 8, TRR++: one update for all roles, with a baseline for each role and type of task."""
+    cfg = run.cfg
+    advantages = [
+        normalise(step, turn.rewards, scheme="zscore", within=(), label=role)
+        for role, turn in turns.items()
+    ]
+    rollouts = [turn.rollouts for turn in turns.values()]
+    num_rollouts = len(turns) * cfg.batch_size
+    return run.learn(
+        step,
+        model,
+        advantages,
+        rollouts,
+        cfg.update,
+        rows_per_step=None if num_rollouts <= cfg.mini_batch else cfg.mini_batch,
+    )
+
+
+def draw(
+    run: Run[Config],
+    step: Place,
+    entries: Tables,
+    num_draws: int,
+    *,
+    label: str,
+    first: Tables = (),
+) -> Table:
+    """Draws of this step from a buffer, or from several."""
+    return draw_entries(
+        step,
+        pool=entries,
+        num_draws=num_draws,
+        seed=run.cfg.seed,
+        epoch=f"{step.at.iteration}-{step.at.step}-{label}",
+        fewest=1,
+        first=first,
+        label=label,
+    )
