@@ -238,8 +238,8 @@ def draw_entries(
     fewest: int = 0,
     first: Tables = (),
 ) -> Rows:
-    """Yield `num_draws` entries of a pool, or of several together, in a seeded order; after all were
-    drawn, they come again in a new order.
+    """Yield `num_draws` entries of a pool, or of several together, in a seeded order; after all
+    were drawn, they come again in a new order.
 
     Equal pool, seed and `epoch` (which tells this step from others) give equal draws. `least_used`
     draws the least used entries first, so that over several steps, too, no entry comes twice before

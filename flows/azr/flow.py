@@ -31,9 +31,18 @@ Departures
 
 from __future__ import annotations
 
-from flows.azr.config import Config
+from flows.azr.config import Config, TaskType
 from flows.azr.roles import Roles
-from flows.azr.steps import Turn, learn, propose, rules, seed_buffers, solve, try_proposals
+from flows.azr.steps import (
+    Proposals,
+    Turn,
+    learn,
+    propose,
+    rules,
+    seed_buffers,
+    solve,
+    try_proposals,
+)
 from flows.blocks.evaluation import score_benchmarks
 from flows.blocks.questions import watch_questions
 from flows.method import method
@@ -53,10 +62,9 @@ def azr_iteration(run: Run[Config]) -> Player:
         for t in range(1, cfg.steps + 1):  # line 3
             step = iteration.phase("play").step(t)
             turns: dict[str, Turn] = {}
-            new = {
-                task_type: propose(run, roles, step, model, task_type, buffers)  # lines 4-9
-                for task_type in cfg.task_types
-            }
+            new: dict[TaskType, Proposals] = {}
+            for task_type in cfg.task_types:  # lines 4-9
+                new[task_type] = propose(run, roles, step, model, task_type, buffers)
             asked = [proposals.tasks for proposals in new.values()]
             watch_questions(run, step, model.policy.id, tasks=asked)
             for task_type, proposals in new.items():

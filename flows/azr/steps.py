@@ -155,17 +155,13 @@ def executed_tasks(tasks: Table, prompts: Table, draws: Table, executions: Table
             continue
         runs = executions_of[task["task_id"]]
         reasons = [run["reason"] for run in runs if run["reason"] is not None]
+        outputs_of_inputs = [run["output"] for run in runs if run["output"] is not None]
         if reasons:
             yield {**task, "text": None, "malformed": f"the program: {reasons[0]}"}
+        elif task["task_type"] == "induction":
+            yield {**task, "reference": json.dumps(outputs_of_inputs)}
         else:
-            yield {**task, "reference": reference([run["output"] for run in runs], task)}
-
-
-def reference(all_outputs: list[str], task: Task) -> str:
-    """The outputs of a task's inputs as its reference: one, or in induction a list of texts."""
-    if task["task_type"] == "induction":
-        return json.dumps(all_outputs)
-    return all_outputs[0]
+            yield {**task, "reference": outputs_of_inputs[0]}
 
 
 def try_proposals(

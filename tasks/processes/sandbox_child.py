@@ -65,6 +65,7 @@ RESULT = 3  # the descriptor of the pipe that a fork writes its result to
 LITERALS = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set}
 MOST_PARTS = 100_000  # of an output; a list that holds itself has more
 MOST_OF_A_NAME = 100  # characters of an exception's name
+ENDS_WITHIN_MS = 1_000  # after its pipe is closed
 
 # The kernel's interface: linux/seccomp.h, linux/filter.h, linux/audit.h, linux/prctl.h
 PR_SET_PDEATHSIG = 1
@@ -231,7 +232,7 @@ def result_of(job):
     """The text of what the program's `f` returns, or the name of the exception that it raises."""
     try:
         arguments = ast.literal_eval(job["arguments"])
-        space = {"__name__": "program"}
+        space: dict = {"__name__": "program"}
         exec(compile(job["program"], "program", "exec"), space)
         value = space["f"](*arguments)
         if not is_literal(value):
@@ -292,14 +293,25 @@ def played(libc, job):
             if len(said) > job["output_bytes"]:
                 reason = "its output is too long"
     os.close(ours)
+    has_ended = reason is None and ends(child)
     os.kill(child, signal.SIGKILL)
     status, usage = os.wait4(child, 0)[1:]
-    result = {"reason": reason} if reason else read(said, status, usage, job)
+    result = {"reason": reason} if reason else read(said, status if has_ended else 0, usage, job)
     return {**result, "seconds": time.monotonic() - began}
 
 
+def ends(child):
+    """Whether a fork whose pipe is closed ends by itself, or has only closed the pipe."""
+    for _ in range(ENDS_WITHIN_MS):
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return True
+        time.sleep(0.001)
+    return False
+
+
 def read(said, status, usage, job):
-    """What a fork that ended by itself, or was killed by the kernel, came to."""
+    """What a fork that ended by itself, or was killed by the kernel, came to. `status` is 0 if it
+    had to be killed here."""
     try:
         result = json.loads(said)
         known = {name: result[name] for name in ("output", "error", "reason") if name in result}
@@ -307,13 +319,15 @@ def read(said, status, usage, job):
             return known
     except (ValueError, TypeError, RecursionError):
         pass
+    if not os.WIFSIGNALED(status):
+        return {"reason": "it ended without a result"}
+    name = signal.Signals(os.WTERMSIG(status)).name
+    if name != "SIGKILL":
+        return {"reason": f"crashed: {name}"}
     # The kernel enforces the limit by ticks, and tells the usage more finely.
-    if usage.ru_utime + usage.ru_stime >= 0.9 * job["cpu_s"]:
+    if usage.ru_utime + usage.ru_stime >= 0.5 * job["cpu_s"]:
         return {"reason": "time limit"}
-    # It is killed here, too, once its pipe is closed: that is no crash.
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
-        return {"reason": f"crashed: {signal.Signals(os.WTERMSIG(status)).name}"}
-    return {"reason": "it ended without a result"}
+    return {"reason": "killed by the system"}
 
 
 def main():
