@@ -6,6 +6,7 @@ and two answers of every type.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,7 @@ def program(source: str, text: str) -> str:
 
 
 INPUTS = [fence("input", text) for text in ("1", "2", "3", "'x'")]
+OTHERS = [fence("input", text) for text in ("4", "5", "3", "'x'")]
 HINT = fence("message", "It grows.")
 PROPOSALS = {  # of the seeding, then of the step
     "propose_deduction": [
@@ -77,8 +79,8 @@ PROPOSALS = {  # of the seeding, then of the step
     "propose_induction": [
         formed(*INPUTS, HINT),
         formed(*INPUTS[:3], HINT),
-        formed(*INPUTS, HINT),
-        formed(*INPUTS),
+        formed(*OTHERS, HINT),
+        formed(*OTHERS),
     ],
 }
 
@@ -114,8 +116,11 @@ def abduce(asked: Asked) -> str:
 
 
 def induce(asked: Asked) -> str:
-    hostile = "import posix\ndef f(a):\n    posix.write(3, b'{\"output\": \"6\"}')\n    return a"
-    sources = [DOUBLE, "def f(a):\n    return a + a", SQUARE, hostile]
+    """Two right programs, for whichever program was drawn, and two wrong ones."""
+    hostile = 'import posix\ndef f(a):\n    posix.write(3, b\'{"output": "6"}\')\n    return a'
+    doubled = fence("output", "2") in asked.text or fence("output", "8") in asked.text
+    right = DOUBLE if doubled else "def f(a):\n    return a"
+    sources = [right, right + " if True else 0", SQUARE, hostile]
     return formed(fence("python", sources[asked.sample]))
 
 
@@ -139,10 +144,126 @@ def rows(played: tuple[Store, Script], sql: str) -> list[tuple]:
     return [tuple(row.values()) for row in query(played[0].root, sql)]
 
 
-def test_what_is(played) -> None:
-    for sql in ["select label, step, task_type, text, reference, malformed from tasks order by all",
-      "select label, step, program, input, output, reason from executions order by all",
-      "select label, score, components, reward, advantage, unscorable from advantages order by all",
-      "select label, matched, reason from matches order by all", "select label,kept,reason,text from pools where step=1 and iteration=1"]:
-        print(sql)
-        for r in rows(played, sql): print("  ", r)
+def test_a_task_is_what_its_program_made_of_its_input(played) -> None:
+    """Three proposals run; the others have the reason why nobody is asked about them."""
+    tasks = rows(
+        played,
+        """
+        select regexp_extract(text, 'return (.*)', 1), reference, malformed
+        from tasks where label in ('deduction', 'abduction') and step = 1
+        order by label desc, iteration, malformed, reference
+        """,
+    )
+    assert Counter(tasks) == Counter(
+        [
+            ("a * 2", "42", None),
+            (None, None, "the program: raised ZeroDivisionError"),
+            ("[len(a), len(b)]", "[2, 0]", None),
+            (None, None, "no python block"),
+            (None, None, "the program uses os"),
+            (None, None, "the program: two runs differ"),
+            ("a * 2", "(1, 2, 1, 2)", None),
+            ("a * a", "9", None),
+        ]
+    )
+
+
+def test_proposals_are_rewarded_for_the_attempts_that_fail(played) -> None:
+    """LENGTHS: one of four attempts is right. SQUARE: 3 and -3 are. The third has no tags."""
+    paid = rows(
+        played,
+        "select label, score, reward from advantages where label like 'propose%' order by all",
+    )
+    assert paid == [
+        ("propose_abduction", 0.0, -1.0),
+        ("propose_abduction", 0.5, 0.5),
+        ("propose_deduction", 0.25, 0.75),
+        ("propose_deduction", None, -1.0),
+        ("propose_induction", 0.5, 0.5),
+        ("propose_induction", None, -1.0),
+    ]
+
+
+def test_an_induction_is_solved_by_what_gives_the_hidden_values(played) -> None:
+    """Two programs do; squaring fails on text; the one that reports another value than
+    it returns has none."""
+    matches = rows(
+        played,
+        """
+        select matched, count(*) from matches
+        where label = 'try_induction' group by all order by 1
+        """,
+    )
+    assert matches == [(False, 2), (True, 2)]
+    reasons = rows(
+        played,
+        """
+        select distinct reason from executions
+        where label = 'try_induction' and program like '%posix%'
+        """,
+    )
+    assert reasons == [("it ended without a result",)]
+
+
+def test_the_solver_gets_this_step_s_tasks_first(played) -> None:
+    drawn = rows(
+        played,
+        """
+        select regexp_extract(text, 'return (.*)', 1) from draws
+        where label = 'solve_deduction'
+        """,
+    )
+    assert drawn[0] == ("[len(a), len(b)]",) and len(drawn) == 2
+
+
+def test_every_role_and_type_has_a_baseline_of_its_own(played) -> None:
+    """Two rewards that differ are one standard deviation from their mean each; two equal ones teach
+    nothing."""
+    advantages = rows(
+        played,
+        """
+        select label, list(round(advantage, 3) order by advantage) from advantages
+        group by 1 order by 1
+        """,
+    )
+    assert advantages == [
+        ("propose_abduction", [-1.0, 1.0]),
+        ("propose_deduction", [-1.0, 1.0]),
+        ("propose_induction", [-1.0, 1.0]),
+        ("solve_abduction", [-1.0, 1.0]),
+        ("solve_deduction", [0.0, 0.0]),
+        ("solve_induction", [0.0, 0.0]),
+    ]
+    trained = rows(played, "select count(distinct rollout_id) from batches")
+    assert trained == [(12,)]
+
+
+def test_buffers_grow_by_what_ran(played) -> None:
+    sizes = rows(
+        played,
+        """
+        select label, count(*) filter (kept), count(*) filter (not kept) from pools
+        where iteration = 1 group by 1 order by 1
+        """,
+    )
+    assert sizes == [("abduction", 3, 0), ("deduction", 3, 0), ("induction", 3, 0)]
+
+
+def test_proposers_see_what_the_model_proposed_before(played) -> None:
+    texts = [asked.text for asked in played[1].asked if asked.template == "propose_deduction"]
+    assert "a * 2" not in texts[0] and "return a" in texts[0]
+    assert any("return a * 2" in text and "42" in text for text in texts[2:])
+
+
+def test_a_rerun_makes_equal_tables(played, tmp_path: Path) -> None:
+    assert changed_if(azr_iteration, played[0], tmp_path) == set()
+
+
+def test_a_fork_continues_without_making_anything_again(played, tmp_path: Path) -> None:
+    stale = first_stale_in_fork(azr_iteration, played[0], tmp_path)
+    assert stale is None
+
+
+def test_a_penalty_changes_rewards_and_nothing_before_them(played, tmp_path: Path) -> None:
+    changed = changed_if(azr_iteration, played[0], tmp_path, **{"penalties.malformed": -0.8})
+    assert {name.partition(".")[0] for name in changed} == {"rewards", "advantages"}
