@@ -22,8 +22,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warehouse.draft import hash_file
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -125,6 +123,8 @@ def _mark(file: Path) -> dict[str, Any]:
 @lru_cache
 def _hash_of(file: Path, size: int, mtime_ns: int) -> str:
     """The hash of a file, computed once a process for each size and time of modification."""
+    from warehouse.draft import hash_file  # loads pyarrow, which settings do without
+
     return hash_file(file)
 
 
