@@ -88,8 +88,8 @@ def world_of_corpus(run: Run[Any], corpus: str) -> World | None:
         return None
     if world is None or corpus not in world.corpora:
         raise ValueError(
-            f"corpus {corpus!r} is of a built-in world, but not of the run's: set world, as the"
-            " profile micro does, or give another corpus"
+            f"corpus {corpus!r} belongs to a built-in world that is not the run's: set world, as"
+            " the profile micro does, or give another corpus"
         )
     return world
 

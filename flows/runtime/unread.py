@@ -82,8 +82,8 @@ def check_rollouts(at: Place, batch: Table, advantages: Tables, rollouts: Tables
     unknown = unused - _rollout_ids(rollouts)
     if unknown:
         raise ValueError(
-            f"{at.path}: {len(unknown)} of {len(rewarded)} rewards are of no rollout that was"
-            f" sampled, {min(unknown)} among them: a reward keeps the ids of the rows that it"
+            f"{at.path}: {len(unknown)} of {len(rewarded)} rewards belong to no sampled"
+            f" rollout, {min(unknown)} among them: a reward keeps the ids of the rows that it"
             " reads, as `scored` does"
         )
 

@@ -348,7 +348,7 @@ class MethodSettings(Settings):
         if prompts is None or prompt_folder(home(type(self)), prompts).is_dir():
             return self
         if "/" in prompts:
-            raise ValueError(f"dialogues.prompts is {prompts!r}, which is no folder")
+            raise ValueError(f"dialogues.prompts is {prompts!r}, which is not a folder")
         folder = home(type(self)) / "prompts"
         there = ", ".join(sorted(path.name for path in folder.glob("*/")))
         raise ValueError(f"dialogues.prompts is {prompts!r}, and {folder} has only {there}")

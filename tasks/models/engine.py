@@ -280,7 +280,7 @@ def check_files(folder: Path) -> None:
     except ValueError as problem:
         raise ValueError(f"{folder / 'config.json'} cannot be read: {problem}") from None
     if not isinstance(config, dict) or "model_type" not in config:
-        raise ValueError(f"{folder / 'config.json'} is of no model: it has no model_type")
+        raise ValueError(f"{folder / 'config.json'} describes no model: it has no model_type")
     for file in sorted(folder.glob("*.safetensors")):
         _check_length(file)
 

@@ -82,7 +82,7 @@ def watch(
         for metric, value in scores.items():
             if limit is not None and is_of(metric, name) and is_beyond(name, value, limit):
                 advice = (
-                    "Look at the rows that it was measured on, and mend their cause; or change"
+                    "Look at the rows that it was measured on and fix the cause, or change"
                     f" monitor.{name}."
                 )
                 raise Alarm(measured.address, metric, value, limit, way_out or advice)
@@ -147,7 +147,7 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
         limit = getattr(limits, name)
         if limit is not None and is_beyond(name, share, limit):
             way_out = (
-                f"{_most_frequent(reasons)}. Mend the cause, or change monitor.{name}."
+                f"{_most_frequent(reasons)}. Fix the cause, or change monitor.{name}."
                 f" `selfplay view {replies.at.run}` shows the replies."
             )
             raise Alarm(replies.address, name.removeprefix("max_"), share, limit, way_out)

@@ -168,8 +168,8 @@ def test_a_missing_model_is_named_before_anything_starts() -> None:
     ("file", "content", "said"),
     [
         ("config.json", b"{", "cannot be read: "),
-        ("config.json", b"[]", "is of no model: it has no model_type"),
-        ("config.json", b"{}", "is of no model: it has no model_type"),
+        ("config.json", b"[]", "describes no model: it has no model_type"),
+        ("config.json", b"{}", "describes no model: it has no model_type"),
         ("model.safetensors", b"", "is damaged: its 0 bytes are not what its header says"),
         ("model.safetensors", b"\xff" * 99, "is damaged: its 99 bytes are not what"),
         ("model.safetensors", None, "bytes are not what its header says"),

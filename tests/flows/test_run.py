@@ -159,7 +159,7 @@ def test_rewards_of_no_rollout_are_refused(bench, place):
     )
     player = bench.run.player("solver")
     with pytest.raises(
-        ValueError, match="2 of 3 rewards are of no rollout that was sampled, c among them"
+        ValueError, match="2 of 3 rewards belong to no sampled rollout, c among them"
     ):
         bench.run.learn(place, player, rewards, rollouts, bench.settings)
     twice = publish(

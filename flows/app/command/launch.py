@@ -264,7 +264,7 @@ def load_config(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
     field = config.model_fields.get("corpus")
     values = profile.read(profile.home(config) / "profiles", parameters["profile"]) | settings
     if field is not None and field.is_required() and "corpus" not in values:
-        raise ValueError("name the documents: --corpus PATH")
+        raise ValueError("give the documents: --corpus PATH")
     return profile.load(config, parameters["profile"], settings)
 
 

@@ -163,7 +163,7 @@ def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:
     rows = [{"what": what, "CPU-hours": f"{hours:.2f}"} for what, hours in made.hours.items()]
     print_table(rows, f"an iteration, of {iterations}; held-out scores come on top")
     click.echo(
-        "CPU-hours are of one core without matrix instructions, good within a factor of two, with"
+        "CPU-hours are for one core without matrix instructions, right within a factor of two, with"
         " replies as long as the profile allows: --like RUN takes the lengths that RUN had"
     )
 

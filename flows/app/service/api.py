@@ -218,7 +218,7 @@ def _content(response: httpx.Response) -> Any:
     if response.is_error:
         raise RuntimeError(
             f"Prefect's server answered {response.request.method} {response.url.path} by"
-            f" {response.status_code}: {response.text[:300]} (`selfplay services` names its log)"
+            f" {response.status_code}: {response.text[:300]} (`selfplay services` shows its log)"
         )
     if response.content:
         return response.json()

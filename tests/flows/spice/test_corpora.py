@@ -235,7 +235,7 @@ def test_a_setting_that_names_a_file_that_is_not_there_is_refused_at_once(
 
 
 def test_documents_to_prepare_have_to_be_named_unless_the_profile_names_them() -> None:
-    assert "name the documents: --corpus PATH" in refused(
+    assert "give the documents: --corpus PATH" in refused(
         "run", "prepare-corpus", "--profile", "text", "--run", "wiki"
     )
     asked = make_parameters("english", "mine")

@@ -96,7 +96,7 @@ def test_a_built_in_corpus_is_of_the_world_of_the_run(place):
     assert world_of_corpus(Run(load(Scope, "micro"), place), "a/folder") is None
     for world in (None, "haystacks"):
         run = Run(load(Scope, "micro", {"world": world}), place)
-        with pytest.raises(ValueError, match="corpus 'micro' is of a built-in world, but not of"):
+        with pytest.raises(ValueError, match="corpus 'micro' belongs to a built-in world that is"):
             world_of_corpus(run, "micro")
 
 

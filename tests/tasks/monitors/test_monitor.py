@@ -82,7 +82,7 @@ def test_an_alarm_says_where_what_how_much_and_the_way_out(place):
     assert (
         str(alarm)
         == "r/iter-001/solver/step-002/evaluations: canary_error is 0.5, the limit is 0.05. Look at"
-        " the rows that it was measured on, and mend their cause; or change"
+        " the rows that it was measured on and fix the cause, or change"
         " monitor.max_canary_error."
     )
     with pytest.raises(Alarm, match=r"the limit is 0\.05\. Choose another grader\.$"):
