@@ -120,7 +120,7 @@ def test_a_wrong_set_file_is_named(own: Path, text: str, message: str) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"dialogues.prompts is '{tmp_path}/no', which is no fold"):
+    with pytest.raises(ValueError, match=f"dialogues.prompts is '{tmp_path}/no', which is not"):
         load(tmp_path / "no")
 
 
