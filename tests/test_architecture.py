@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "warehouse": {"warehouse"},
 }
 METHODS = re.compile(
-    r"scope|spell|spice|rzero|eapo|mae|challenger|solver|reasoner|questioner|proposer",
+    r"scope|spell|spice|rzero|eapo|mae|azr|challenger|solver|reasoner|questioner|proposer",
     re.IGNORECASE,
 )
 LAYOUT = re.compile(r"part-\d|^recipe\.json$|^runs/|\.duckdb$")  # names that the store gives
@@ -278,3 +278,26 @@ def test_a_make_target_that_is_written_about_exists(file):
         r"(?:`|^|run: |user )make ([a-z0-9-]+)", (PROJECT / file).read_text(), re.MULTILINE
     )
     assert named and set(named) <= targets
+
+
+def test_the_readme_begins_with_the_demo_and_the_tests_and_stays_short() -> None:
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    first_block = text.split("```")[1]
+    assert [line.partition("  ")[0] for line in first_block.split("\n") if line] == [
+        "make demo",
+        "make test",
+    ]
+    assert len(text.splitlines()) <= 140
+    assert len(text.split()) <= 1200
+
+
+def test_headings_stand_on_lines_of_their_own() -> None:
+    folders = ("flows", "tasks", "warehouse", "corpus_prep", "data/bench", "data/english")
+    documents = [PROJECT / "README.md"]
+    for folder in folders:
+        documents += (PROJECT / folder).rglob("*.md")
+    for file in documents:
+        fenced = False
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+            fenced ^= line.lstrip().startswith("```")
+            assert fenced or not re.search(r"\S #{2,} \w", line), f"{file}:{number}: {line}"
