@@ -24,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from corpus_prep.cluster import connect
 
@@ -42,9 +42,19 @@ class Workers(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    kind: Literal["processes", "ray"] = "processes"
-    count: PositiveInt = 1
-    address: str | None = None
+    kind: Literal["processes", "ray"] = Field(
+        default="processes", description="where the work runs; it changes no row"
+    )
+    count: PositiveInt = Field(
+        default=1,
+        description="processes on this machine; with ray, CPUs of the cluster that is started",
+    )
+    address: str | None = Field(
+        default=None,
+        description=(
+            "of a Ray cluster, as for ray.init; none: RAY_ADDRESS, or a cluster of its own"
+        ),
+    )
 
 
 class Spec(Protocol):

@@ -23,7 +23,10 @@ class VerdictErrors(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    shape: Shape = "none"
+    shape: Shape = Field(
+        default="none",
+        description="which verdicts are wrong: none, independent, task, mistake or length",
+    )
     share: float = Field(
         default=0.0, ge=0, le=1, description="of answers or tasks; 0 leaves the true verdicts"
     )

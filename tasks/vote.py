@@ -45,8 +45,8 @@ def vote(
     for row in rows_of(answers):
         answers_of.setdefault(row["task_id"], []).append(row)
     if agree is None:
-        for task_id, given in answers_of.items():
-            yield {"task_id": task_id, **majority(given, str.__eq__, min_readable)}
+        for task_id, rows in answers_of.items():
+            yield {"task_id": task_id, **majority(rows, str.__eq__, min_readable)}
         return
     with Workers(agree, time_limit_s, min(num_workers, len(answers_of))) as workers:
 

@@ -35,28 +35,28 @@ def needed(statement: str, made_of: dict[str, str]) -> list[str]:
     """
     if DESCRIBING.search(statement):
         return []
-    found = set[str]()
+    reached = set[str]()
     todo = [statement]
     while todo:
         named = set(NAME.findall(todo.pop().lower())) & made_of.keys()
-        todo += [made_of[name] for name in named - found]
-        found |= named
-    return [name for name in made_of if name in found]
+        todo += [made_of[name] for name in named - reached]
+        reached |= named
+    return [name for name in made_of if name in reached]
 
 
 def part_files(runs: Path, kinds: set[str]) -> dict[str, list[str]]:
     """The Parquet files of all tables of some kinds, by kind, ordered by path; of what lies in
     the folder `runs`, published tables only."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    of_kind: defaultdict[str, list[str]] = defaultdict(list)
     for folder, name in _tables(runs):
         if folder.startswith(f"{runs}/{EMPTY}/"):
             continue
         kind = name.partition(".")[0]
         if kind in kinds:
-            found[kind] += [
+            of_kind[kind] += [
                 f"{folder}/{part}" for part in fnmatch.filter(os.listdir(folder), PARTS)
             ]
-    return {kind: sorted(files) for kind, files in found.items()}
+    return {kind: sorted(files) for kind, files in of_kind.items()}
 
 
 def _tables(folder: Path | str) -> Iterator[tuple[str, str]]:

@@ -201,10 +201,10 @@ def read(bucket: ObjectStore, key: str) -> tuple[bytes, dict[str, str]] | None:
 
 def read_json(bucket: ObjectStore, key: str) -> dict[str, Any] | None:
     """A JSON object, or None if there is none. Raises Damaged for anything else."""
-    found = read(bucket, key)
-    if found is None:
+    stored = read(bucket, key)
+    if stored is None:
         return None
-    return parse_json(key, found[0])
+    return parse_json(key, stored[0])
 
 
 def parse_json(key: str, data: bytes) -> dict[str, Any]:
@@ -269,16 +269,16 @@ def addresses(bucket: ObjectStore, run: str) -> tuple[list[str], list[str]]:
     tables = []
     kept = []
     for page in obstore.list(bucket, top):
-        for found in page:
-            inside = found["path"].removeprefix(top)
+        for entry in page:
+            inside = entry["path"].removeprefix(top)
             if KEPT.fullmatch(inside):
                 if inside != OWNER:
                     kept.append(inside)
                 continue
-            address, _, name = found["path"].removeprefix(f"{RUNS}/").rpartition("/")
+            address, _, name = entry["path"].removeprefix(f"{RUNS}/").rpartition("/")
             if name != RECIPE or not _is_address_of(run, address):
                 raise Damaged(
-                    f"{found['path']} in the mirror is no table of run {run!r}, and no push writes"
+                    f"{entry['path']} in the mirror is no table of run {run!r}, and no push writes"
                     " such a key: remove it there"
                 )
             tables.append(address)

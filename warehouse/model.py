@@ -17,7 +17,7 @@ import jinja2
 import yaml
 
 from warehouse.lake import Lake
-from warehouse.provenance import UNCHECKED, Checked, by_reason, led_to, made_with, stale
+from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, led_to, made_with, stale
 from warehouse.publish import LICENCES, cell
 from warehouse.store import Store
 from warehouse.table import Cleaned, Table
@@ -36,7 +36,7 @@ def write_policy(
     role: str,
     iteration: int | None,
     folder: Path,
-    checked: Checked = UNCHECKED,
+    checked: DryRun = NO_DRY_RUN,
     stretched: Stretched | None = None,
 ) -> str:
     """Copy a role's policy as it was after an iteration (None: the last), and write its card.
@@ -112,7 +112,7 @@ def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[T
 
 
 def card(
-    store: Store, run: str, role: str, updates: list[Table], checked: Checked = UNCHECKED
+    store: Store, run: str, role: str, updates: list[Table], checked: DryRun = NO_DRY_RUN
 ) -> str:
     """The model card.
 

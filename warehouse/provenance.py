@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Checked:
+class DryRun:
     """What a dry run of the flow said: the tables that it would rebuild, and why.
 
     `problem` says why there was no dry run, if there was none.
@@ -47,7 +47,7 @@ class Checked:
     problem: str | None = None
 
 
-UNCHECKED = Checked(problem="no dry run was made")
+NO_DRY_RUN = DryRun(problem="no dry run was made")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from warehouse.address import no_run
 from warehouse.clean import cleaned
 from warehouse.draft import RECIPE
 from warehouse.lake import Lake
-from warehouse.provenance import UNCHECKED, Checked, by_reason, made_with, stale
+from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, made_with, stale
 from warehouse.ready import GRAINS, write_ready
 from warehouse.schemas import TABLES, Row, Schema
 from warehouse.store import Store
@@ -82,7 +82,7 @@ def write_dataset(
     store: Store,
     run: str,
     folder: Path,
-    checked: Checked = UNCHECKED,
+    checked: DryRun = NO_DRY_RUN,
     findings: Sequence[Row] = (),
 ) -> dict[str, int]:
     """Write the tables of a run that hold rows, and the card; returns the number of rows of each.
@@ -186,7 +186,7 @@ def card(
     run: str,
     tables: list[Table],
     counts: dict[str, int],
-    checked: Checked = UNCHECKED,
+    checked: DryRun = NO_DRY_RUN,
     findings: Sequence[Row] = (),
     sample: str = "",
 ) -> str:
@@ -256,8 +256,8 @@ def _headline(evaluations: list[Row]) -> list[str]:
     sentences = []
     for benchmark, rows in of_benchmark.items():
         ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
-        said = ", ".join(f"{row['score']:.3f} in iteration {row['iteration']}" for row in ends)
-        sentences.append(f"Held-out score on {benchmark}: {said}.")
+        scores = ", ".join(f"{row['score']:.3f} in iteration {row['iteration']}" for row in ends)
+        sentences.append(f"Held-out score on {benchmark}: {scores}.")
     return sentences
 
 

@@ -47,7 +47,7 @@ Recipe = dict[str, Any]
 
 
 @dataclass
-class Pulled:
+class PullCounts:
     """What a pull did."""
 
     num_tables: int = 0  # published by it
@@ -65,7 +65,7 @@ def pull(
     kinds: Collection[str] = (ROWS,),
     replace_rebuilt: bool = False,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> Pulled:
+) -> PullCounts:
     """Copy the tables of a run, with the files of these `kinds`, from a mirror.
 
     Repeating it continues, also within a file, and fetches what was pushed since. Files that are
@@ -76,19 +76,19 @@ def pull(
     if tables differ; Damaged for what no push writes, or a file with another hash; RuntimeError if
     the bucket fails.
     """
-    pulled = Pulled()
+    pulled = PullCounts()
     with (
         store.lock(str(Address(run, table="mirror"))),
         explained(f"run {run!r} cannot be pulled"),
         ThreadPoolExecutor(AT_ONCE) as threads,
     ):
         _check_owner(store, run, bucket)
-        found, kept = addresses(bucket, run)
-        recipes = dict(zip(found, threads.map(partial(_recipe, bucket), found), strict=True))
-        found.sort(key=lambda address: recipes[address].get("started_at", 0.0))
+        pushed, kept = addresses(bucket, run)
+        recipes = dict(zip(pushed, threads.map(partial(_recipe, bucket), pushed), strict=True))
+        pushed.sort(key=lambda address: recipes[address].get("started_at", 0.0))
         differing: list[str] = []
-        for first in range(0, len(found), BATCH):
-            some = found[first : first + BATCH]
+        for first in range(0, len(pushed), BATCH):
+            some = pushed[first : first + BATCH]
             wanted: dict[str, list[str]] = {}
             for address in some:
                 if _differs(store, address, recipes[address]) and not replace_rebuilt:
@@ -111,7 +111,7 @@ def pull(
                 is_new = _publish(store, address, recipes[address], here, uses)
                 pulled.num_tables += is_new
                 pulled.num_there += not is_new
-            report(min(first + BATCH, len(found)), len(found))
+            report(min(first + BATCH, len(pushed)), len(pushed))
         pulled.changed = _pull_kept(store, run, bucket, kept)
         shutil.rmtree(store.root / "unfinished" / FETCHED, ignore_errors=True)
     if differing:
@@ -191,7 +191,7 @@ def _fetch_all(
     bucket: ObjectStore,
     threads: ThreadPoolExecutor,
     entries: Iterable[tuple[str, dict[str, Any]]],
-    pulled: Pulled,
+    pulled: PullCounts,
 ) -> set[str]:
     """Fetch files into `unfinished`; returns the hashes of optional ones that nobody pushed."""
     folder = store.root / "unfinished" / FETCHED

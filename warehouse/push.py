@@ -41,7 +41,7 @@ BATCH = 32  # tables whose files are sent together
 
 
 @dataclass
-class Pushed:
+class PushCounts:
     """What a push did."""
 
     num_tables: int = 0  # published by it
@@ -59,7 +59,7 @@ def push(
     kinds: Collection[str] = (ROWS,),
     replace_rebuilt: bool = False,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> Pushed:
+) -> PushCounts:
     """Copy the published tables of a run, with the files of these `kinds`, into a mirror.
 
     Repeating it continues: files that are there are not sent again. `replace_rebuilt` lets tables
@@ -75,7 +75,7 @@ def push(
         raise no_run(run)
     # in the order in which they were made: what is there at any time has its inputs there as well
     tables.sort(key=lambda table: table.recipe.get("started_at", 0.0))
-    pushed = Pushed(other_runs=sorted(_other_runs(run, tables)))
+    pushed = PushCounts(other_runs=sorted(_other_runs(run, tables)))
     with (
         store.lock(str(Address(run, table="mirror"))),
         explained(f"run {run!r} cannot be pushed"),
@@ -138,10 +138,10 @@ def _own(store: Store, run: str, bucket: ObjectStore) -> None:
 def _known(bucket: ObjectStore, address: str) -> tuple[dict[str, Any], dict[str, str]] | None:
     """The recipe that the mirror has for an address, and the marks of its object."""
     key = recipe_key(address)
-    found = read(bucket, key)
-    if found is None:
+    stored = read(bucket, key)
+    if stored is None:
         return None
-    data, marks = found
+    data, marks = stored
     return parse_json(key, data), marks
 
 

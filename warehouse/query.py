@@ -25,7 +25,7 @@ import pyarrow as pa
 from warehouse.address import Address
 from warehouse.draft import PARTS, hash_json
 from warehouse.listed_views import EMPTY, have_columns, needed, part_files, source_of
-from warehouse.schemas import TABLES, Parsed, Row, Schema
+from warehouse.schemas import TABLES, ReplyColumns, Row, Schema
 from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
@@ -74,14 +74,14 @@ def _list_files(
 def _source(
     connection: duckdb.DuckDBPyConnection, schema: Schema, files: dict[str, list[str]]
 ) -> str:
-    found = files.get(schema.name, [])
-    if found and have_columns(schema, found):
-        return source_of(found, empty=None)
+    its_files = files.get(schema.name, [])
+    if its_files and have_columns(schema, its_files):
+        return source_of(its_files, empty=None)
     empty = f"empty_{schema.name}"
     connection.register("no_rows", schema.arrow.empty_table())
     connection.execute(f"create temp table {empty} as select *, '' as filename from no_rows")
     connection.unregister("no_rows")
-    return source_of(found, empty) if found else empty
+    return source_of(its_files, empty) if its_files else empty
 
 
 def _connect(store: Store) -> duckdb.DuckDBPyConnection:
@@ -245,7 +245,7 @@ def replies_view() -> str:
     )
 
 
-def _replies_of(table: str, parsed: Parsed) -> str:
+def _replies_of(table: str, parsed: ReplyColumns) -> str:
     text = f"cast({parsed.text} as varchar)"
     malformed = "malformed"
     rows = ""

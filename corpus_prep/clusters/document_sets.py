@@ -18,6 +18,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 TRIES = 100  # attempts to draw a distractor that is not in the set yet
+SLACK = 0.02  # share of a budget that may stay empty
 
 
 class SetSettings(BaseModel):
@@ -25,14 +26,20 @@ class SetSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    size: PositiveInt = 20
-    """The most documents in a set (SPELL: about 20)."""
-    smallest: PositiveInt = 10
-    """The fewest documents in a set; a cluster that cannot give so many yields no set."""
-    max_tokens: PositiveInt | None = None
-    """Limit on the total length of a set; documents that do not fit are left out."""
-    whole: bool = False
-    """Make each cluster one set, whatever its size; a cluster beyond `max_tokens` yields none."""
+    size: PositiveInt = Field(default=20, description="most documents of a set (SPELL: about 20)")
+    smallest: PositiveInt = Field(
+        default=10,
+        description="fewest documents of a set; a cluster that cannot give so many yields none",
+    )
+    max_tokens: PositiveInt | None = Field(
+        default=None, description="most tokens of a set; documents that do not fit are left out"
+    )
+    whole: bool = Field(
+        default=False,
+        description=(
+            "every cluster is one set, whatever its size; one beyond max_tokens yields none"
+        ),
+    )
 
     @model_validator(mode="after")
     def _smallest_is_not_larger(self) -> Self:
@@ -48,16 +55,18 @@ class Padding(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    budgets: tuple[PositiveInt, ...] = (32_768, 65_536, 131_072)
-    """Tokens of a padded set, members and distractors; one is drawn for each set (EAPO: 32K to
-    128K)."""
-    slack: float = Field(default=0.02, ge=0, lt=1)
-    """Share of the budget that may stay empty."""
-    seed: int = 0
+    budgets: tuple[PositiveInt, ...] = Field(
+        default=(32_768, 65_536, 131_072),
+        description=(
+            "tokens of a padded set, members and distractors; one is drawn for each set"
+            " (EAPO: 32K to 128K)"
+        ),
+    )
+    seed: int = Field(default=0, description="of the draws")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SizedDocument:
     """A document, its cluster and length in tokens."""
 
     document_id: str
@@ -65,13 +74,15 @@ class Shown:
     num_tokens: int
 
     @classmethod
-    def of(cls, batches: Iterable[pa.RecordBatch]) -> Iterator[Shown]:
+    def of(cls, batches: Iterable[pa.RecordBatch]) -> Iterator[SizedDocument]:
         """One per row of document_id, cluster and num_tokens."""
         for batch in batches:
             yield from map(cls, *(batch[field.name].to_pylist() for field in fields(cls)))
 
 
-def sets_of(cluster: Sequence[Shown], settings: SetSettings) -> Iterator[list[Shown]]:
+def sets_of(
+    cluster: Sequence[SizedDocument], settings: SetSettings
+) -> Iterator[list[SizedDocument]]:
     """The sets of one cluster, given its documents, most similar first."""
     most = math.inf if settings.max_tokens is None else settings.max_tokens
     if settings.whole:
@@ -83,7 +94,7 @@ def sets_of(cluster: Sequence[Shown], settings: SetSettings) -> Iterator[list[Sh
         return
     num_sets = max(1, round(len(cluster) / settings.size))
     for number in range(num_sets):
-        chosen: list[Shown] = []
+        chosen: list[SizedDocument] = []
         left = most
         for document in cluster[number::num_sets]:
             if document.num_tokens <= left and len(chosen) < settings.size:
@@ -105,8 +116,8 @@ class Distractors:
         )
 
     def pad(
-        self, set_id: str, members: Sequence[Shown], padding: Padding
-    ) -> tuple[int, list[tuple[Shown, str]]]:
+        self, set_id: str, members: Sequence[SizedDocument], padding: Padding
+    ) -> tuple[int, list[tuple[SizedDocument, str]]]:
         """The budget drawn for a set, and its documents in random order.
 
         Each document is marked `member` or `distractor`. A set longer than its budget gets no
@@ -120,7 +131,7 @@ class Distractors:
         clusters = {member.cluster for member in members}
         taken = set()
         added = []
-        while left > padding.slack * budget:
+        while left > SLACK * budget:
             drawn = self._draw(rng, left, clusters, taken)
             if drawn is None:
                 break
@@ -132,7 +143,7 @@ class Distractors:
 
     def _draw(
         self, rng: random.Random, most: int, clusters: set[int], taken: set[int]
-    ) -> Shown | None:
+    ) -> SizedDocument | None:
         """An unused document of at most this many tokens, from a cluster other than these."""
         fitting = int(np.searchsorted(self._lengths, most, side="right"))
         for _ in range(TRIES if fitting else 0):
@@ -140,5 +151,5 @@ class Distractors:
             cluster = int(self._clusters[row])
             if row not in taken and cluster not in clusters:
                 taken.add(row)
-                return Shown(self._ids[row].as_py(), cluster, int(self._lengths[row]))
+                return SizedDocument(self._ids[row].as_py(), cluster, int(self._lengths[row]))
         return None

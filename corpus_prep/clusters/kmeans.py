@@ -23,20 +23,39 @@ class Clustering(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    by: Literal["meaning", "source", "title"] = "meaning"
-    """What the documents of a cluster share. Clusters by source or title, such as the report that
-    paragraphs come from, need no vectors and ignore the bounds."""
-    size: PositiveInt = 20
-    """Approximate number of documents in a cluster; dissolving raises the mean slightly. 20 is
-    SPELL's: 50,000 clusters from a million documents."""
-    smallest: float = Field(default=0.5, gt=0, le=1)
-    largest: float = Field(default=2.0, ge=1)
-    """Bounds on the size of a cluster, in multiples of `size`."""
-    iterations: PositiveInt = 10
-    sample: PositiveInt = 256
-    """Training documents of the first k-means, per cell."""
-    seed: int = 0
-    threads: PositiveInt = 1
+    by: Literal["meaning", "source", "title"] = Field(
+        default="meaning",
+        description=(
+            "what the documents of a cluster share; source and title, such as the report"
+            " that paragraphs come from, need no vectors and ignore the bounds"
+        ),
+    )
+    size: PositiveInt = Field(
+        default=20,
+        description=(
+            "documents of a cluster, roughly: dissolving raises the mean slightly (SPELL:"
+            " 50,000 clusters of a million documents)"
+        ),
+    )
+    smallest: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="least size of a cluster, in multiples of `size`: smaller ones are dissolved",
+    )
+    largest: float = Field(
+        default=2.0,
+        ge=1,
+        description="greatest size, in multiples of `size`: larger ones are split",
+    )
+    iterations: PositiveInt = Field(default=10, description="of k-means")
+    sample: PositiveInt = Field(
+        default=256, description="training documents of the first k-means, for each cell"
+    )
+    seed: int = Field(default=0, description="of k-means")
+    threads: PositiveInt = Field(
+        default=1, description="of k-means; another number may give other clusters"
+    )
 
     @property
     def bounds(self) -> tuple[int, int]:

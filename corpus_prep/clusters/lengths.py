@@ -35,9 +35,9 @@ def members(memberships: Sequence[Path], lengths: Sequence[Path]) -> Iterator[pa
 
     They come cluster by cluster, the most similar first.
     """
-    given = {
+    files = {
         "memberships": [str(path) for path in memberships],
         "lengths": [str(path) for path in lengths],
     }
     with out_of_core() as connection:
-        yield from connection.sql(MEMBERS, params=given).to_arrow_reader(ROWS_AT_ONCE)
+        yield from connection.sql(MEMBERS, params=files).to_arrow_reader(ROWS_AT_ONCE)

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numba import njit
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from corpus_prep.contamination.words import Words, grams, words
 from corpus_prep.corpus import Corpus, Shard
@@ -32,6 +31,33 @@ REACH = 128  # words aligned on either side of a seed
 SAMPLE = 500  # documents from which word frequencies are estimated
 MIN_WORDS = 1 << 16  # fewer words than this are too few to estimate frequencies from
 GAP_BITS = 6.0
+# A seed has so many words; one fewer for a question of at most twice as many words.
+SEED_WORDS = 5
+# A seed in more documents or more passages is a common phrase, whose words are aligned, but carry
+# no information.
+COMMON_SEED = {"seed_documents": 5, "seed_passages": 8}
+# When an edited passage counts as found; `bits` are the information of its equal words. The values
+# were chosen on planted passages, of which tests/bench/contamination.py reports how many are found.
+THRESHOLDS = {
+    # of a question or a context: this share of its words is equal, with this much information:
+    # about 16 words that are not among the most frequent
+    "min_share": 0.45,
+    "min_bits": 200.0,
+    # or, of a context: a part of whose aligned words this share is equal, with this much
+    # information: a sentence of about 15 words
+    "part_density": 0.95,
+    "part_bits": 150.0,
+    # or, of a question: this share of its words, with this much information if its first and last
+    # words are equal, too, or more if they are not: a document answers a question in the words that
+    # follow the first
+    "question_share": 0.85,
+    "question_bits": 40.0,
+    "question_part_bits": 90.0,
+    # or, of a question: this smaller share, with more information than most titles have, which
+    # questions quote
+    "question_edited_share": 0.8,
+    "question_edited_bits": 110.0,
+}
 SEEDS = pa.schema(
     [("passage", pa.int64()), ("gram", pa.uint64()), ("size", pa.int32()), ("word", pa.int64())]
 )
@@ -57,42 +83,7 @@ ALIGNED = pa.schema(
 )
 
 
-class AlignmentRule(BaseModel):
-    """When an edited passage counts as found."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    seed_words: PositiveInt = 5
-    """Words in a seed; one fewer for a question of at most twice as many words."""
-    seed_documents: PositiveInt = 5
-    """A seed in more documents than this is a common phrase, ..."""
-    seed_passages: PositiveInt = 8
-    """... and so is one in more passages: the words of common phrases are aligned, but carry no
-    information."""
-    min_share: float = Field(default=0.45, gt=0, le=1)
-    """Share of a question's or context's words that must be equal, ..."""
-    min_bits: float = Field(default=200, gt=0)
-    """... and the least information in them: about 16 words that are not among the most frequent.
-    Alternatively, for a context: ..."""
-    part_density: float = Field(default=0.95, gt=0, le=1)
-    """... a part of it, of whose aligned words this share is equal, ..."""
-    part_bits: float = Field(default=150, gt=0)
-    """... with this much information: a sentence of about 15 words. Alternatively, for a question:
-    ..."""
-    question_share: float = Field(default=0.85, gt=0, le=1)
-    """... this share of its words, ..."""
-    question_bits: float = Field(default=40, ge=0)
-    """... and this much information if its first and last words are equal, too, ..."""
-    question_part_bits: float = Field(default=90, ge=0)
-    """... or this much if they are not: a document answers a question in the words that follow
-    the first; ..."""
-    question_edited_share: float = Field(default=0.8, gt=0, le=1)
-    """... or this smaller share, ..."""
-    question_edited_bits: float = Field(default=110, ge=0)
-    """... with this much information, more than most titles have, which questions quote."""
-
-
-def passage_seeds(passages: pa.Table, rule: AlignmentRule, least: dict[str, int]) -> pa.Table:
+def passage_seeds(passages: pa.Table, least: dict[str, int]) -> pa.Table:
     """The seeds of passages: passage (its row), gram, size, word (its place in the passage).
     `least` gives the fewest words of a passage by kind; kinds that it lacks are not searched for.
     """
@@ -103,8 +94,8 @@ def passage_seeds(passages: pa.Table, rule: AlignmentRule, least: dict[str, int]
         counts = np.unique(some.document, return_counts=True)[1]
         length = np.repeat(counts, counts)  # of the passage, for each of its words
         begins = np.repeat(np.cumsum(counts) - counts, counts)
-        is_short = length <= 2 * rule.seed_words
-        for size, chosen in ((rule.seed_words, ~is_short), (rule.seed_words - 1, is_short)):
+        is_short = length <= 2 * SEED_WORDS
+        for size, chosen in ((SEED_WORDS, ~is_short), (SEED_WORDS - 1, is_short)):
             gram, first = grams(some, size)
             own = chosen[first] & (length[first] >= needed[some.document[first]])
             at = first[own]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 SUPPORTED = (".json", ".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
 QUESTIONS = (
@@ -56,11 +56,11 @@ class Benchmark(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    path: str
-    questions: tuple[str, ...] = QUESTIONS
-    answers: tuple[str, ...] = ANSWERS
-    contexts: tuple[str, ...] = CONTEXTS
+    name: str = Field(description="what reports call it")
+    path: str = Field(description="a file or folder of its rows")
+    questions: tuple[str, ...] = Field(default=QUESTIONS, description="fields that hold questions")
+    answers: tuple[str, ...] = Field(default=ANSWERS, description="fields that hold answers")
+    contexts: tuple[str, ...] = Field(default=CONTEXTS, description="fields that hold contexts")
 
     @property
     def kinds(self) -> dict[str, str]:

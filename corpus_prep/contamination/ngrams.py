@@ -23,7 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from corpus_prep.contamination.aligned import ALIGNED, AlignmentRule, align, passage_seeds
+from corpus_prep.contamination.aligned import (
+    ALIGNED,
+    COMMON_SEED,
+    THRESHOLDS,
+    align,
+    passage_seeds,
+)
 from corpus_prep.contamination.benchmarks import WHOLE
 from corpus_prep.contamination.words import grams, words
 from corpus_prep.corpus import Corpus, Shard, sql, view_parquet
@@ -57,6 +63,9 @@ ENDED = re.compile(
 # what follows a sentence: its end
 BEGUN = re.compile(r"[\"“”‘’')*_]*[ \t]*[,\-–—]?[ \t]*(?:[.!?;:…\n\r|<]|$)")
 ROWS_AT_ONCE = 2_048  # found spans with their texts
+ALONE_WORDS = 7  # shorter questions must be a whole sentence or line of the document
+# passages found to at least this share are stored, too: they show what a stricter rule would drop
+REPORTED_SHARE = 0.2
 
 
 class NgramRule(BaseModel):
@@ -64,23 +73,35 @@ class NgramRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    ngram: PositiveInt = 13
-    """Words in a run; a shorter passage is one run."""
-    min_words: PositiveInt = 5
-    """Shorter questions are not searched for. Neither are contexts shorter than one run, which are
-    headings, nor answers shorter than two runs: answers belong in documents."""
-    alone_words: int = 7
-    """Questions of this many words or fewer must be a whole sentence or line of the document."""
-    max_documents: PositiveInt = 10
-    """A run in more documents than this is a common phrase, except in a passage of at least two
-    runs' length that a document contains whole."""
-    min_share: float = Field(default=0.5, gt=0, le=1)
-    """Share of a passage's uncommon runs that must be in the document, ..."""
-    min_span_words: PositiveInt = 50
-    """... or an unbroken stretch of this many of its words, with an uncommon run among them."""
-    reported_share: float = Field(default=0.2, gt=0, le=1)
-    """Passages found to at least this share are stored, too; they show what a stricter rule
-    would drop."""
+    ngram: PositiveInt = Field(
+        default=13, description="words in a run; a shorter passage is one run"
+    )
+    min_words: PositiveInt = Field(
+        default=5,
+        description=(
+            "shorter questions are not searched for; nor are contexts shorter than one run,"
+            " which are headings, nor answers shorter than two: answers belong in documents"
+        ),
+    )
+    max_documents: PositiveInt = Field(
+        default=10,
+        description=(
+            "a run in more documents is a common phrase, except in a passage of at least"
+            " two runs' length that a document contains whole"
+        ),
+    )
+    min_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="share of a passage's uncommon runs that drops a document",
+    )
+    min_span_words: PositiveInt = Field(
+        default=50,
+        description=(
+            "so does an unbroken stretch of this many of its words, with an uncommon run among them"
+        ),
+    )
 
 
 def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
@@ -118,19 +139,19 @@ def write_runs(passages: pa.Table, rule: NgramRule, file: Path) -> None:
     pq.write_table(passage_runs(passages, rule), file)
 
 
-def write_seeds(passages: pa.Table, rule: NgramRule, alignment: AlignmentRule, file: Path) -> None:
+def write_seeds(passages: pa.Table, rule: NgramRule, file: Path) -> None:
     """Write the seeds of the passages to search for in edited form.
 
-    These are contexts of at least one run, and questions of more than `alone_words` words.
+    These are contexts of at least one run, and questions of more than ALONE_WORDS words.
     """
-    least = {"question": rule.alone_words + 1, "context": rule.ngram}
-    pq.write_table(passage_seeds(passages, alignment, least), file)
+    least = {"question": ALONE_WORDS + 1, "context": rule.ngram}
+    pq.write_table(passage_seeds(passages, least), file)
 
 
-def write_hits(shard: Shard, given: tuple[Path, Path | None, int]) -> None:
+def write_hits(shard: Shard, given: tuple[Path, Path | None]) -> None:
     """Map step: where runs and seeds occur in a shard's documents, as HITS.
 
-    Both are Parquet files with the columns gram and size. Of runs of `alone_words` or fewer it also
+    Both are Parquet files with the columns gram and size. Of runs of ALONE_WORDS or fewer it also
     says whether they stand alone.
     """
     finder = _finder(*given)
@@ -141,13 +162,13 @@ def write_hits(shard: Shard, given: tuple[Path, Path | None, int]) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _finder(runs: Path, seeds: Path | None, alone_words: int) -> Finder:
+def _finder(runs: Path, seeds: Path | None) -> Finder:
     own, *more = (
         pq.read_table(file, columns=["gram", "size"]) for file in (runs, seeds) if file is not None
     )
     return Finder(
         pa.concat_tables([own, *more]),
-        own["gram"].to_numpy()[own["size"].to_numpy() <= alone_words],
+        own["gram"].to_numpy()[own["size"].to_numpy() <= ALONE_WORDS],
     )
 
 
@@ -230,59 +251,52 @@ def find_passages(
     passages: pa.Table,
     runs: Path,
     rule: NgramRule,
-    alignment: AlignmentRule | None,
+    alignment: bool,
     folder: Path,
     workers: Workers | None,
-) -> Iterator[Found]:
+) -> Iterator[FoundPassages]:
     """Search all documents for the runs, and for edited or partial passages.
 
     `runs` is a Parquet file of `passage_runs`; edited or partial passages are searched for where
     too few runs are found. Documents from number `num_own` on do not make a run common. Partial
     results in `folder` survive a kill.
     """
-    seeds = folder / "seeds.parquet" if alignment is not None else None
-    if alignment is not None and seeds is not None:
-        write_seeds(passages, rule, alignment, seeds)
-    hits = map_shards(
-        write_hits, corpus.shards(folder, "hits"), (runs, seeds, rule.alone_words), workers
-    )
+    seeds = folder / "seeds.parquet" if alignment else None
+    if seeds is not None:
+        write_seeds(passages, rule, seeds)
+    hits = map_shards(write_hits, corpus.shards(folder, "hits"), (runs, seeds), workers)
     names = passages.select(["benchmark", "passage", "kind"]).append_column(
         "number", pa.array(range(passages.num_rows))
     )
     common = {"num_documents": num_own, "max_documents": rule.max_documents}
-    bounds = rule.model_dump(include={"min_share", "min_span_words", "reported_share"})
+    bounds = rule.model_dump(include={"min_share", "min_span_words"})
     with corpus.connect(folder / "spilled") as connection:
         view_parquet(connection, "hits", hits, HITS)
         connection.read_parquet(str(runs)).create_view("passage_runs")
         connection.register("passages", names)
         connection.execute(f"create table runs as {RUNS}", common)
-        connection.execute(f"create table spans as {SPANS}", {"alone_words": rule.alone_words})
+        connection.execute(f"create table spans as {SPANS}", {"alone_words": ALONE_WORDS})
         connection.execute(
-            f"create table found as {FOUND}", {**bounds, "long_words": 2 * rule.ngram}
+            f"create table found as {FOUND}",
+            {**bounds, "reported_share": REPORTED_SHARE, "long_words": 2 * rule.ngram},
         )
         aligned = []
-        if alignment is not None and seeds is not None:
+        if seeds is not None:
             connection.read_parquet(str(seeds)).create_view("seeds")
-            given = {
-                "num_documents": num_own,
-                **alignment.model_dump(include={"seed_documents", "seed_passages"}),
-            }
+            given = {"num_documents": num_own, **COMMON_SEED}
             candidates = folder / "candidates.parquet"
             connection.sql(CANDIDATES_OF, params=given).write_parquet(str(candidates))
             common = connection.sql(COMMON_SEEDS, params=given).to_arrow_table()
             aligned = align(corpus, passages, common, candidates, folder, workers)
         view_parquet(connection, "aligned", aligned, ALIGNED)
-        unused = {"seed_words", "seed_documents", "seed_passages"}
-        given = {
-            **(alignment or AlignmentRule()).model_dump(exclude=unused),
-            "reported_share": rule.reported_share,
-        }
-        connection.execute(f"create table edited as {EDITED}", given)
-        yield Found(connection, num_own)
+        connection.execute(
+            f"create table edited as {EDITED}", {**THRESHOLDS, "reported_share": REPORTED_SHARE}
+        )
+        yield FoundPassages(connection, num_own)
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPassages:
     """Which passages were found in which documents."""
 
     connection: duckdb.DuckDBPyConnection

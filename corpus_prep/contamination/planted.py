@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpus_prep.contamination.ngrams import NgramRule
+from corpus_prep.contamination.ngrams import ALONE_WORDS, NgramRule
 from corpus_prep.corpus import Corpus
 from corpus_prep.dedup.canaries import behind, sample
 
@@ -79,12 +79,12 @@ def _kinds(passages: pa.Table, rule: NgramRule, edited: bool) -> dict[str, list[
     numbers: dict[str, list[int]] = {VERBATIM: [], SHORT: []}
     if edited:
         numbers |= {EDITED: [], HALF: []}
-    fewest = {"context": rule.ngram, "question": rule.alone_words + 1}
+    fewest = {"context": rule.ngram, "question": ALONE_WORDS + 1}
     for number, (kind, text) in enumerate(
         zip(passages["kind"].to_pylist(), passages["text"].to_pylist(), strict=True)
     ):
         length = len(text.split())
-        if kind == "question" and rule.min_words <= length <= rule.alone_words:
+        if kind == "question" and rule.min_words <= length <= ALONE_WORDS:
             numbers[SHORT].append(number)
         elif kind in fewest and length >= fewest[kind]:
             numbers[VERBATIM].append(number)

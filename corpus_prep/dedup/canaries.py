@@ -60,8 +60,8 @@ def behind(corpus: Corpus, texts: list[str], file: Path) -> Corpus:
     """The corpus with further documents appended, written to `file`."""
     ids = [f"canary-{number}" for number in range(len(texts))]
     lengths = [len(text) for text in texts]
-    given = {"document_id": ids, "title": ids, "text": texts, "source": ids, "num_chars": lengths}
-    columns = [given.get(name, [None] * len(ids)) for name in DOCUMENTS.arrow.names]
+    values = {"document_id": ids, "title": ids, "text": texts, "source": ids, "num_chars": lengths}
+    columns = [values.get(name, [None] * len(ids)) for name in DOCUMENTS.arrow.names]
     pq.write_table(pa.table(columns, schema=DOCUMENTS.arrow), file)
     return dataclasses.replace(corpus, files=(*corpus.files, file))
 

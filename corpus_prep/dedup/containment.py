@@ -33,6 +33,7 @@ FOUND = sql("containments")
 NUMBERED_HELD = sql("contained")
 SCREEN = sql("screen")
 ROWS_AT_ONCE = 1 << 16
+MIN_SHINGLES = 20  # of a document that may be contained: shorter ones are quoted everywhere
 
 
 class Containment(BaseModel):
@@ -42,9 +43,6 @@ class Containment(BaseModel):
 
     share: float = Field(
         default=0.9, gt=0, le=1, description="share of its shingles that the other has"
-    )
-    min_shingles: PositiveInt = Field(
-        default=20, description="shorter documents are quoted everywhere"
     )
     max_holders: PositiveInt = Field(
         default=64, description="documents compared per shingle: those with the most shingles"
@@ -108,7 +106,7 @@ def write_rare(part: Part, settings: Containment) -> None:
     counts = np.load(part.counts, mmap_mode="r")
     sizes = np.diff(sets.offsets)
     chosen = np.zeros(sets.documents.max(initial=-1) + 1, bool)
-    chosen[sets.documents[sizes >= settings.min_shingles]] = True
+    chosen[sets.documents[sizes >= MIN_SHINGLES]] = True
     documents, hashes = prefixes(sets, chosen, counts, settings.share)
     pq.write_table(
         pa.table([documents, hashes, sizes[sets.rows(documents)]], schema=SHINGLES), part.out

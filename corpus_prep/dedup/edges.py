@@ -49,13 +49,26 @@ class Comparing(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    floor: float = Field(default=0.5, ge=0, le=1)
-    max_bucket: PositiveInt = 256
-    max_leaders: PositiveInt = 32
+    floor: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description=(
+            "pairs at or above this Jaccard are stored, so that another threshold needs no"
+            " new comparison"
+        ),
+    )
+    max_bucket: PositiveInt = Field(
+        default=256,
+        description="most documents of a bucket of which all pairs are compared: bounds the time",
+    )
+    max_leaders: PositiveInt = Field(
+        default=32, description="rounds over a larger bucket: bounds the time"
+    )
 
 
 @dataclass(frozen=True)
-class Found:
+class Edges:
     """Parquet files of edges (first, second, jaccard), and counts of the work done.
 
     Some edges are repeated.
@@ -99,7 +112,7 @@ def find_edges(
     comparing: Comparing,
     folder: Path,
     workers: Workers | None = None,
-) -> Found:
+) -> Edges:
     """Compare all candidates of a band table. Partial results in `folder` survive a kill."""
     parts = map_shards(
         find_candidates, partitions(bands, folder, settings), comparing.max_bucket, workers
@@ -130,7 +143,7 @@ def find_edges(
         left = np.unique(np.concatenate([np.load(part / "left.npy") for part in led]))
     rejoined = compare_left(left, sets, comparing, settings, folder, workers) if len(left) else []
     totals["documents_compared_by_rare_shingles"] = len(left)
-    return Found([*compared, *(part / "edges.parquet" for part in led), *rejoined], totals)
+    return Edges([*compared, *(part / "edges.parquet" for part in led), *rejoined], totals)
 
 
 def compare_left(

@@ -43,9 +43,14 @@ class MinHashing(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    threshold: float = Field(default=0.8, gt=0, le=1)
-    num_permutations: PositiveInt = 128
-    seed: int = 1
+    threshold: float = Field(
+        default=0.8, gt=0, le=1, description="least Jaccard similarity of near-duplicates"
+    )
+    num_permutations: PositiveInt = Field(
+        default=128,
+        description="values of a signature: more of them find rarer likenesses and take longer",
+    )
+    seed: int = Field(default=1, description="of the hash functions")
     recall: float = Field(
         default=0.99, gt=0, lt=1, description="of pairs at the threshold, by the bands alone"
     )

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 from numba import njit
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from corpus_prep.dedup.units import buffers, hash_units, mix, mix_int, unit_hash
 
@@ -27,8 +27,11 @@ class Shingling(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    unit: Literal["words", "characters"] = "words"
-    size: PositiveInt = 5
+    unit: Literal["words", "characters"] = Field(
+        default="words",
+        description="what a shingle consists of; characters for text without blanks, as Chinese",
+    )
+    size: PositiveInt = Field(default=5, description="words or characters of a shingle")
 
 
 class Shingles(NamedTuple):

@@ -17,15 +17,15 @@ from corpus_prep.read.files import (
     UTF16_AND_32_MARKS,
     Columns,
     DroppedReason,
-    Found,
+    Record,
     is_supported,
     printable,
 )
-from corpus_prep.read.formats import found_in
-from corpus_prep.read.hub import found_in_dataset, is_dataset
+from corpus_prep.read.formats import records_in
+from corpus_prep.read.hub import is_dataset, records_in_dataset
 from corpus_prep.read.pieces import cut
 from corpus_prep.read.repair import is_binary, repaired
-from corpus_prep.read.seen import Seen
+from corpus_prep.read.seen import TextSet
 
 ROWS_BETWEEN_PROGRESS = 1_000
 MAX_TITLE_CHARS = 80
@@ -106,7 +106,7 @@ def read_corpus(
     rows = _Rows(columns or Columns(), max_chars, piece_chars, counts)
     if is_dataset(str(path)):
         counts.num_files = counts.num_files_begun = 1
-        records = found_in_dataset(str(path))
+        records = records_in_dataset(str(path))
     else:
         root = Path(path)
         files = _corpus_files(root)
@@ -147,11 +147,11 @@ def _walk(root: Path) -> Iterator[Path]:
 
 def _found_in_files(
     root: Path, files: list[Path], rows: "_Rows", counts: CorpusCounts
-) -> Iterator[Found]:
+) -> Iterator[Record]:
     for file in files:
         counts.num_files_begun += 1
         place = printable(file.relative_to(root) if root.is_dir() else file.name)
-        yield from found_in(file, place, rows.columns, rows.max_chars)
+        yield from records_in(file, place, rows.columns, rows.max_chars)
 
 
 class _Rows:
@@ -164,11 +164,11 @@ class _Rows:
         self.max_chars = max_chars
         self.piece_chars = piece_chars
         self.counts = counts
-        self._ids = Seen()
-        self._documents = Seen()
+        self._ids = TextSet()
+        self._documents = TextSet()
 
     def counted(
-        self, records: Iterator[Found], path: str, progress: Callable[[CorpusCounts], None]
+        self, records: Iterator[Record], path: str, progress: Callable[[CorpusCounts], None]
     ) -> Iterator[DocumentRow]:
         counts = self.counts
         first_dropped = ""
@@ -194,7 +194,7 @@ class _Rows:
                 f" {', '.join(self.columns.text)}."
             )
 
-    def _row(self, record: Found) -> DocumentRow:
+    def _row(self, record: Record) -> DocumentRow:
         fields = record.fields
         columns = self.columns
         text, num_chars, reason = self._text_of(record)
@@ -245,7 +245,7 @@ class _Rows:
                 row, document_id=own, text=text, num_chars=len(text), piece_of=whole
             )
 
-    def _text_of(self, record: Found) -> tuple[str, int | None, DroppedReason | None]:
+    def _text_of(self, record: Record) -> tuple[str, int | None, DroppedReason | None]:
         """The text, its length as found, and why it cannot be used, or None."""
         value = first_value(record.fields, self.columns.text)
         has_column = any(name in record.fields for name in self.columns.text)

@@ -1,4 +1,4 @@
-"""Files of a corpus: the supported types, how they are opened, and what is found in them.
+"""Files of a corpus: the supported types, how they are opened, and their records.
 
 All but Parquet may be compressed: `.gz`, `.bz2`, `.xz` or `.zst` follows the type's own ending.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 DroppedReason = Literal[
     "bad_json",
@@ -51,13 +51,27 @@ class Columns(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: tuple[str, ...] = ("document_id", "id", "doc_id")
-    title: tuple[str, ...] = ("title",)
-    text: tuple[str, ...] = ("text", "contents", "content")
-    source: tuple[str, ...] = ("source", "url")
-    licence: tuple[str, ...] = ("licence", "license")
-    score: tuple[str, ...] = ()
-    date: tuple[str, ...] = ()
+    id: tuple[str, ...] = Field(
+        default=("document_id", "id", "doc_id"),
+        description="columns of ids; none: a document has its place below the corpus",
+    )
+    title: tuple[str, ...] = Field(default=("title",), description="columns of titles")
+    text: tuple[str, ...] = Field(
+        default=("text", "contents", "content"), description="columns of texts"
+    )
+    source: tuple[str, ...] = Field(
+        default=("source", "url"),
+        description="columns of what a document comes from, such as a URL",
+    )
+    licence: tuple[str, ...] = Field(
+        default=("licence", "license"), description="columns of licences"
+    )
+    score: tuple[str, ...] = Field(
+        default=(), description="columns of quality scores, for quality.min_score"
+    )
+    date: tuple[str, ...] = Field(
+        default=(), description='columns of dates, for duplicates.keep="newest"'
+    )
 
     @property
     def all(self) -> set[str]:
@@ -73,7 +87,7 @@ class Columns(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Record:
     """A document as found in its file. place: path below the corpus (with position), which is the
     id if none is given."""
 
@@ -84,7 +98,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class SourceFile:
     """A file to read: its path, how its documents are named, the columns to read, and the longest
     text allowed. Decompresses it."""
 
@@ -125,15 +139,15 @@ class Opened:
             return None
         return content
 
-    def dropped(self, reason: DroppedReason, remark: str = "") -> Found:
+    def dropped(self, reason: DroppedReason, remark: str = "") -> Record:
         source = self.source
         if remark:
             source = f"{source} ({remark})"
-        return Found(self.place, source, reason=reason)
+        return Record(self.place, source, reason=reason)
 
-    def at(self, number: int, fields: Mapping[str, object]) -> Found:
+    def at(self, number: int, fields: Mapping[str, object]) -> Record:
         """A record at a position, counted from 1."""
-        return Found(f"{self.place}:{number}", f"{self.source}:{number}", fields)
+        return Record(f"{self.place}:{number}", f"{self.source}:{number}", fields)
 
 
 def ending(name: str) -> str:

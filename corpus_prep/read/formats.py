@@ -18,8 +18,8 @@ from corpus_prep.read.files import (
     SUPPORTED,
     TABLES,
     Columns,
-    Found,
-    Opened,
+    Record,
+    SourceFile,
     ending,
     printable,
 )
@@ -27,15 +27,17 @@ from corpus_prep.read.pages import archived, page, pdf
 from corpus_prep.read.records import json_lines, json_rows, parquet_rows, table_rows
 
 
-def plain(opened: Opened) -> Iterator[Found]:
-    content = opened.content(4)  # UTF-8 has at most 4 bytes per character
+def plain(source_file: SourceFile) -> Iterator[Record]:
+    content = source_file.content(4)  # UTF-8 has at most 4 bytes per character
     if content is None:
-        yield opened.dropped("too_long")
+        yield source_file.dropped("too_long")
     else:
-        yield Found(opened.place, opened.source, {"text": content, "file_name": opened.stem})
+        yield Record(
+            source_file.place, source_file.source, {"text": content, "file_name": source_file.stem}
+        )
 
 
-READERS: dict[tuple[str, ...], Callable[[Opened], Iterator[Found]]] = {
+READERS: dict[tuple[str, ...], Callable[[SourceFile], Iterator[Record]]] = {
     PLAIN: plain,
     PAGES: page,
     LINES: json_lines,
@@ -47,17 +49,17 @@ READERS: dict[tuple[str, ...], Callable[[Opened], Iterator[Found]]] = {
 }
 
 
-def found_in(file: Path, place: str, columns: Columns, max_chars: int) -> Iterator[Found]:
+def records_in(file: Path, place: str, columns: Columns, max_chars: int) -> Iterator[Record]:
     """Everything in one file, in order. A file that cannot be read yields a reason."""
-    opened = Opened(file, place, printable(file), columns, max_chars)
+    source_file = SourceFile(file, place, printable(file), columns, max_chars)
     kind = next((k for k in SUPPORTED if ending(file.name).lower().startswith(k)), None)
     try:
         if kind is None:
-            yield opened.dropped("unsupported_type")
+            yield source_file.dropped("unsupported_type")
         elif not file.is_file():  # a dangling link, a pipe
-            yield opened.dropped("unreadable")
+            yield source_file.dropped("unreadable")
         else:
-            yield from next(read for kinds, read in READERS.items() if kind in kinds)(opened)
+            yield from next(read for kinds, read in READERS.items() if kind in kinds)(source_file)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         remark = next(iter(str(error).splitlines()), repr(error))
-        yield opened.dropped("unreadable", remark)
+        yield source_file.dropped("unreadable", remark)

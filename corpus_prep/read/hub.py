@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from corpus_prep.read.files import Found
+from corpus_prep.read.files import Record
 
 SCHEME = "hf:"
 OPTIONS = ("config", "split", "revision")
@@ -19,7 +19,7 @@ def is_dataset(path: str) -> bool:
     return path.startswith(SCHEME) or any((Path(path) / name).is_file() for name in SAVED)
 
 
-def found_in_dataset(path: str) -> Iterator[Found]:
+def records_in_dataset(path: str) -> Iterator[Record]:
     """The rows of a dataset, split by split; ids consist of split and row number, counted from 1.
 
     Raises ValueError for an unknown option, a hub name without a revision, or a dataset that cannot
@@ -27,7 +27,7 @@ def found_in_dataset(path: str) -> Iterator[Found]:
     """
     for split, rows in _open(path).items():
         for number, row in enumerate(rows, start=1):
-            yield Found(f"{split}:{number}", f"{path.split('?')[0]} {split}:{number}", row)
+            yield Record(f"{split}:{number}", f"{path.split('?')[0]} {split}:{number}", row)
 
 
 def _open(path: str) -> dict:

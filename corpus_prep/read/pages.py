@@ -7,18 +7,22 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from corpus_prep.read.files import PAGE_BYTES_PER_CHAR, PDF_BYTES_PER_CHAR, Found, Opened
+from corpus_prep.read.files import PAGE_BYTES_PER_CHAR, PDF_BYTES_PER_CHAR, Record, SourceFile
 from corpus_prep.read.repair import is_binary
 
 TEXTS = ("text/html", "application/xhtml+xml", "text/plain")
 
 
-def page(opened: Opened) -> Iterator[Found]:
-    content = opened.content(PAGE_BYTES_PER_CHAR)
+def page(source_file: SourceFile) -> Iterator[Record]:
+    content = source_file.content(PAGE_BYTES_PER_CHAR)
     if content is None:
-        yield opened.dropped("too_long")
+        yield source_file.dropped("too_long")
     else:
-        yield Found(opened.place, opened.source, {**article(content), "file_name": opened.stem})
+        yield Record(
+            source_file.place,
+            source_file.source,
+            {**article(content), "file_name": source_file.stem},
+        )
 
 
 def article(content: bytes) -> dict[str, object]:
@@ -44,7 +48,7 @@ def article(content: bytes) -> dict[str, object]:
     return {"text": text, "title": title}
 
 
-def archived(opened: Opened) -> Iterator[Found]:
+def archived(source_file: SourceFile) -> Iterator[Record]:
     """The pages of a WARC file, or the texts of a WET file.
 
     Skips requests and metadata; yields a reason for a page that the server refused and for content
@@ -54,7 +58,7 @@ def archived(opened: Opened) -> Iterator[Found]:
     from warcio.exceptions import ArchiveLoadFailed
 
     number = 0
-    with opened.stream() as stream:
+    with source_file.stream() as stream:
         records = ArchiveIterator(stream)
         while True:
             try:
@@ -63,44 +67,44 @@ def archived(opened: Opened) -> Iterator[Found]:
                 return
             # warcio fails with AttributeError at a response without WARC-Target-URI
             except (ArchiveLoadFailed, AttributeError) as error:
-                yield opened.dropped("unreadable", f"after record {number}: {error}")
+                yield source_file.dropped("unreadable", f"after record {number}: {error}")
                 return
             if record.rec_type in ("response", "resource", "conversion"):
                 number += 1
-                yield _of_record(opened, number, record)
+                yield _of_record(source_file, number, record)
 
 
-def _of_record(opened: Opened, number: int, record: Any) -> Found:
-    place = f"{opened.place}:{number}"
-    address = record.rec_headers.get_header("WARC-Target-URI") or opened.source
+def _of_record(source_file: SourceFile, number: int, record: Any) -> Record:
+    place = f"{source_file.place}:{number}"
+    address = record.rec_headers.get_header("WARC-Target-URI") or source_file.source
     http = record.http_headers if record.rec_type == "response" else None
     if http is not None and (status := http.get_statuscode()) != "200":
-        return Found(place, f"{address} (HTTP {status})", reason="no_text")
+        return Record(place, f"{address} (HTTP {status})", reason="no_text")
     headers = http or record.rec_headers
     kind = (headers.get_header("Content-Type") or "").partition(";")[0].strip().lower()
     if kind not in TEXTS:
-        return Found(place, f"{address} ({kind or 'no Content-Type'})", reason="unsupported_type")
-    most = PAGE_BYTES_PER_CHAR * opened.max_chars
+        return Record(place, f"{address} ({kind or 'no Content-Type'})", reason="unsupported_type")
+    most = PAGE_BYTES_PER_CHAR * source_file.max_chars
     content = record.content_stream().read(most + 1)
     if len(content) > most:
-        return Found(place, address, reason="too_long")
+        return Record(place, address, reason="too_long")
     if kind == "text/plain":
-        return Found(place, address, {"text": content})
-    return Found(place, address, article(content))
+        return Record(place, address, {"text": content})
+    return Record(place, address, article(content))
 
 
-def pdf(opened: Opened) -> Iterator[Found]:
+def pdf(source_file: SourceFile) -> Iterator[Record]:
     """The stored text of a PDF, page by page; a scanned PDF has none."""
     try:
         import pypdf
     except ImportError:
-        yield opened.dropped(
+        yield source_file.dropped(
             "unsupported_type", "PDF needs the extra `pdf`: pip install 'selfplay-flows[pdf]'"
         )
         return
-    content = opened.content(PDF_BYTES_PER_CHAR)
+    content = source_file.content(PDF_BYTES_PER_CHAR)
     if content is None:
-        yield opened.dropped("too_long")
+        yield source_file.dropped("too_long")
         return
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every oddity of a file
     try:
@@ -108,8 +112,10 @@ def pdf(opened: Opened) -> Iterator[Found]:
         text = "\n\n".join(page.extract_text() for page in reader.pages)
         title = (reader.metadata and reader.metadata.title) or ""
     except Exception as error:  # a damaged file can raise anything
-        yield opened.dropped("unreadable", f"{type(error).__name__}: {error}")
+        yield source_file.dropped("unreadable", f"{type(error).__name__}: {error}")
         return
-    yield Found(
-        opened.place, opened.source, {"text": text, "title": str(title), "file_name": opened.stem}
+    yield Record(
+        source_file.place,
+        source_file.source,
+        {"text": text, "title": str(title), "file_name": source_file.stem},
     )

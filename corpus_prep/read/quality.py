@@ -22,7 +22,7 @@ class QualityRules(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    min_chars: int = Field(default=100, ge=0)
+    min_chars: int = Field(default=100, ge=0, description="shorter documents are dropped")
     max_chars: int | None = Field(
         default=32_768, ge=1, description="of a document, or of a piece of one"
     )

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpus_prep.read.files import Found, Opened
+from corpus_prep.read.files import Record, SourceFile
 
 JSON_BYTES_PER_CHAR = 12  # the longest escape of one character: a surrogate pair, \ud83d\ude00
 OTHER_BYTES = 65_536  # allowance per record for fields other than its text
@@ -22,75 +22,75 @@ PARQUET_ROWS_AT_ONCE = 256
 CHUNK = 1 << 20
 
 
-def json_lines(opened: Opened) -> Iterator[Found]:
-    with opened.stream() as lines:
-        max_bytes = _record_bytes(opened)
+def json_lines(source_file: SourceFile) -> Iterator[Record]:
+    with source_file.stream() as lines:
+        max_bytes = _record_bytes(source_file)
         number = 0
         while line := lines.readline(max_bytes):
             number += 1
             if len(line) == max_bytes and not line.endswith(b"\n"):
                 while (rest := lines.readline(max_bytes)) and not rest.endswith(b"\n"):
                     pass
-                yield _dropped(opened, number, "too_long")
+                yield _dropped(source_file, number, "too_long")
             elif line.strip():
-                yield _from_line(opened, number, line)
+                yield _from_line(source_file, number, line)
 
 
-def _from_line(opened: Opened, number: int, line: bytes) -> Found:
+def _from_line(source_file: SourceFile, number: int, line: bytes) -> Record:
     try:
         record = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        return _dropped(opened, number, "encoding")
+        return _dropped(source_file, number, "encoding")
     except (ValueError, RecursionError):
-        return _dropped(opened, number, "bad_json")
-    return _record(opened, number, record)
+        return _dropped(source_file, number, "bad_json")
+    return _record(source_file, number, record)
 
 
-def _record(opened: Opened, number: int, record: Any) -> Found:
+def _record(source_file: SourceFile, number: int, record: Any) -> Record:
     if isinstance(record, dict):
-        return opened.at(number, record)
-    return _dropped(opened, number, "bad_json")
+        return source_file.at(number, record)
+    return _dropped(source_file, number, "bad_json")
 
 
-def _dropped(opened: Opened, number: int, reason: Any) -> Found:
-    return Found(f"{opened.place}:{number}", f"{opened.source}:{number}", reason=reason)
+def _dropped(source_file: SourceFile, number: int, reason: Any) -> Record:
+    return Record(f"{source_file.place}:{number}", f"{source_file.source}:{number}", reason=reason)
 
 
-def json_rows(opened: Opened) -> Iterator[Found]:
+def json_rows(source_file: SourceFile) -> Iterator[Record]:
     """The rows of a JSON file.
 
     They are the objects of a list, read one by one; or of an object its first list of objects, or
     the object itself if it has a text or no such list.
     """
-    with opened.stream() as stream:
+    with source_file.stream() as stream:
         beginning = stream.read(CHUNK)
         if beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
-            yield from _listed(opened, beginning, stream)
+            yield from _listed(source_file, beginning, stream)
             return
         content = beginning + stream.read(WRAPPED_BYTES)
     if len(content) > WRAPPED_BYTES:
-        yield opened.dropped(
+        yield source_file.dropped(
             "too_long", "one JSON object of more than 64 MiB: convert it to JSON lines"
         )
         return
     try:
         whole = json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        yield opened.dropped("encoding")
+        yield source_file.dropped("encoding")
     except (ValueError, RecursionError):
-        yield opened.dropped("bad_json")
+        yield source_file.dropped("bad_json")
     else:
         if not isinstance(whole, dict):
-            yield opened.dropped("bad_json", "one value instead of an object or a list")
+            yield source_file.dropped("bad_json", "one value instead of an object or a list")
             return
         lists = [v for v in whole.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
         rows = [whole]
-        if lists and not any(name in whole for name in opened.columns.text):
+        if lists and not any(name in whole for name in source_file.columns.text):
             rows = lists[0]
-        yield from (_record(opened, number, row) for number, row in enumerate(rows, 1))
+        yield from (_record(source_file, number, row) for number, row in enumerate(rows, 1))
 
 
-def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Found]:
+def _listed(source_file: SourceFile, beginning: bytes, stream: BinaryIO) -> Iterator[Record]:
     """The items of a JSON list.
 
     Whenever an item is incomplete, twice as much is read, so nothing is parsed more than a few
@@ -98,8 +98,10 @@ def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Foun
     """
     decoder = json.JSONDecoder()
     number = 0
-    most = _record_bytes(opened)
-    text = io.TextIOWrapper(io.BufferedReader(_Joined(beginning, stream)), encoding="utf-8-sig")
+    most = _record_bytes(source_file)
+    text = io.TextIOWrapper(
+        io.BufferedReader(_JoinedBytes(beginning, stream)), encoding="utf-8-sig"
+    )
     pending = ""
     chunk = CHUNK
     try:
@@ -116,10 +118,10 @@ def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Foun
             if end == len(pending):  # incomplete, or a number that might continue
                 more = text.read(chunk)
                 if not more:
-                    yield _dropped(opened, number + 1, "bad_json")
+                    yield _dropped(source_file, number + 1, "bad_json")
                     return
                 if len(pending) > most:
-                    yield _dropped(opened, number + 1, "too_long")
+                    yield _dropped(source_file, number + 1, "too_long")
                     return
                 pending = pending + more
                 chunk = 2 * chunk
@@ -127,14 +129,14 @@ def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Foun
             number = number + 1
             pending = pending[end:]
             chunk = CHUNK
-            yield _record(opened, number, record)
+            yield _record(source_file, number, record)
     except UnicodeDecodeError:
-        yield _dropped(opened, number + 1, "encoding")
+        yield _dropped(source_file, number + 1, "encoding")
     except RecursionError:
-        yield _dropped(opened, number + 1, "bad_json")
+        yield _dropped(source_file, number + 1, "bad_json")
 
 
-class _Joined(io.RawIOBase):
+class _JoinedBytes(io.RawIOBase):
     """A stream of bytes that were already read, followed by the rest."""
 
     def __init__(self, beginning: bytes, rest: BinaryIO) -> None:
@@ -152,30 +154,30 @@ class _Joined(io.RawIOBase):
         return 0
 
 
-def table_rows(opened: Opened) -> Iterator[Found]:
+def table_rows(source_file: SourceFile) -> Iterator[Record]:
     """The rows of a CSV file with a header line; a .tsv is separated by tabs.
 
     Values are passed on as bytes, so that one that is not UTF-8 does not lose the file.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), opened.max_chars + OTHER_BYTES))
+    csv.field_size_limit(max(csv.field_size_limit(), source_file.max_chars + OTHER_BYTES))
     delimiter = ","
-    if ".tsv" in opened.file.name.lower():
+    if ".tsv" in source_file.file.name.lower():
         delimiter = "\t"
-    with opened.stream() as stream:
+    with source_file.stream() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-        rows = csv.DictReader(_lines(text, _record_bytes(opened)), delimiter=delimiter)
+        rows = csv.DictReader(_lines(text, _record_bytes(source_file)), delimiter=delimiter)
         number = 0
         try:
             names = list(rows.fieldnames or ())
-            if not any(name in names for name in opened.columns.text):
-                yield opened.dropped("no_text", f"columns {', '.join(map(_shown, names))}")
+            if not any(name in names for name in source_file.columns.text):
+                yield source_file.dropped("no_text", f"columns {', '.join(map(_shown, names))}")
                 return
             for number, row in enumerate(rows, 1):
-                yield opened.at(
-                    number, {n: _bytes(v) for n, v in row.items() if n in opened.columns.all}
+                yield source_file.at(
+                    number, {n: _bytes(v) for n, v in row.items() if n in source_file.columns.all}
                 )
         except csv.Error as error:
-            yield opened.dropped("unreadable", f"after row {number}: {error}")
+            yield source_file.dropped("unreadable", f"after row {number}: {error}")
 
 
 def _lines(text: io.TextIOWrapper, most: int) -> Iterator[str]:
@@ -197,12 +199,12 @@ def _shown(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def parquet_rows(opened: Opened) -> Iterator[Found]:
-    columns = opened.columns
-    with pq.ParquetFile(opened.file, pre_buffer=False) as parquet:
+def parquet_rows(source_file: SourceFile) -> Iterator[Record]:
+    columns = source_file.columns
+    with pq.ParquetFile(source_file.file, pre_buffer=False) as parquet:
         names = parquet.schema_arrow.names
         if not any(name in names for name in columns.text):
-            yield opened.dropped("no_text", f"columns {', '.join(names)}")
+            yield source_file.dropped("no_text", f"columns {', '.join(names)}")
             return
         number = 0
         for batch in parquet.iter_batches(
@@ -211,7 +213,7 @@ def parquet_rows(opened: Opened) -> Iterator[Found]:
             values = {name: undecoded(batch.column(name)) for name in batch.schema.names}
             for index in range(batch.num_rows):
                 number += 1
-                yield opened.at(
+                yield source_file.at(
                     number, {name: column[index].as_py() for name, column in values.items()}
                 )
 
@@ -228,5 +230,5 @@ def undecoded(column: pa.Array) -> pa.Array:
     return column
 
 
-def _record_bytes(opened: Opened) -> int:
-    return JSON_BYTES_PER_CHAR * opened.max_chars + OTHER_BYTES
+def _record_bytes(source_file: SourceFile) -> int:
+    return JSON_BYTES_PER_CHAR * source_file.max_chars + OTHER_BYTES

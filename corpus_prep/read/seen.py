@@ -11,7 +11,7 @@ from array import array
 FIRST_SLOTS = 1 << 16
 
 
-class Seen:
+class TextSet:
     """A set of texts that only grows.
 
     It stores a 64-bit hash of each: the probability of a collision is 4e-7 among 4 million texts,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from corpus_prep.read.documents import DocumentRow
 from corpus_prep.read.pieces import cut
-from corpus_prep.read.seen import Seen
+from corpus_prep.read.seen import TextSet
 
 FORMAT = 3
 DOCUMENT_SCHEMA = pa.schema(
@@ -80,7 +80,7 @@ class DocumentsFile:
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, DOCUMENT_SCHEMA)
         self._digest = hashlib.sha256()
-        self._seen = Seen()
+        self._seen = TextSet()
         self._pending: list[dict[str, str]] = []
 
     def add(self, document: DocumentRow) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 GIB = 1 << 30
 
@@ -19,16 +19,32 @@ class EmbeddingConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    model: str = "intfloat/e5-base-v2"
-    revision: str | None = "f52bf8ec8c7124536f0efb74aca902b2995e5bcd"
-    query_prefix: str = "query: "
-    document_prefix: str = "passage: "
-    device: str | None = None
-    """None: a GPU if there is one."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Precision of the model and of the exact search; the candidates are scored again in float32.
-    On a CPU without bfloat16 instructions (avx512_bf16, amx_bf16) only float32 is fast."""
-    batch_size: PositiveInt = 64
+    model: str = Field(
+        default="intfloat/e5-base-v2", description="a folder, or owner/name on the hub"
+    )
+    revision: str | None = Field(
+        default="f52bf8ec8c7124536f0efb74aca902b2995e5bcd",
+        description="a commit on the hub; none for a folder",
+    )
+    query_prefix: str = Field(
+        default="query: ",
+        description='what the model expects before a query; "" for most models but E5',
+    )
+    document_prefix: str = Field(
+        default="passage: ", description="what it expects before a document"
+    )
+    device: str | None = Field(default=None, description="none: a GPU if there is one")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32",
+        description=(
+            "of the model and of the exact search; candidates are scored again in float32;"
+            " on a CPU without bfloat16 instructions (avx512_bf16, amx_bf16) only float32 is"
+            " fast"
+        ),
+    )
+    batch_size: PositiveInt = Field(
+        default=64, description="texts embedded at once: bounds the memory"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -83,18 +99,35 @@ class VectorSearch(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    kind: Literal["auto"] | Kind = "auto"
-    lists: PositiveInt | None = None
-    """Lists of the inverted file. None: 4 * sqrt(documents), faiss's guideline."""
-    probes: PositiveInt = 64
-    """Lists searched per query."""
-    pq_bytes: PositiveInt = 96
-    candidates: PositiveInt | None = None
-    """Documents per hit that are scored again in float32. None: 4, or 32 for ivf_pq."""
-    seed: int = 0
-    chunk_chars: PositiveInt | None = None
-    """Longer documents are cut into pieces at pauses; a search finds and shows a document's best
-    piece. None: documents stay whole, and an embedding sees only their beginning."""
+    kind: Literal["auto"] | Kind = Field(
+        default="auto", description="exact, ivf_sq8 or ivf_pq; auto: by the size of the index"
+    )
+    lists: PositiveInt | None = Field(
+        default=None,
+        description="lists of the inverted file; none: 4 * sqrt(documents), faiss's guideline",
+    )
+    probes: PositiveInt = Field(
+        default=64, description="lists searched for a query: more find more and take longer"
+    )
+    pq_bytes: PositiveInt = Field(
+        default=96,
+        description="of a vector in ivf_pq, at most: more find more and take more memory",
+    )
+    candidates: PositiveInt | None = Field(
+        default=None,
+        description=(
+            "documents that are scored again in float32, for each hit; none: 4, or 32 for ivf_pq"
+        ),
+    )
+    seed: int = Field(default=0, description="of the inverted file's training")
+    chunk_chars: PositiveInt | None = Field(
+        default=None,
+        description=(
+            "longer documents are cut into pieces at pauses, and a search finds and shows"
+            " the best piece; none: they stay whole, and an embedding sees only their"
+            " beginning"
+        ),
+    )
 
     def resolved(self, vector_DH: np.ndarray) -> VectorSearch:
         """The settings with every default that depends on the vectors filled in."""

@@ -68,7 +68,7 @@ class PlannedBenchmark:
     def conversations(self, *, thinks: bool) -> Iterator[PlannedConversations]:
         """What the policy and the judge are asked, with assumed lengths."""
         protocol = self.protocol
-        said = float(min(protocol.response_tokens, THOUGHT if thinks else SAID))
+        reply = float(min(protocol.response_tokens, THOUGHT if thinks else SAID))
         prompt = float(ASKED)
         if protocol.input_tokens:
             prompt += READ * protocol.input_tokens
@@ -76,11 +76,11 @@ class PlannedBenchmark:
         if protocol.searches:
             turns += SEARCHES
         name = self.benchmark.name
-        lengths = Lengths(prompt, said / turns, turns, RESULTS if protocol.searches else 0.0)
+        lengths = Lengths(prompt, reply / turns, turns, RESULTS if protocol.searches else 0.0)
         items = float(self.num_items or 0)
         yield PlannedRole(name, lengths).conversations(items, protocol.samples)
         if self.num_verdicts:
-            judged = Lengths(JUDGED + said, VERDICT)
+            judged = Lengths(JUDGED + reply, VERDICT)
             yield PlannedRole(f"judge of {name}", judged).conversations(float(self.num_verdicts))
 
 

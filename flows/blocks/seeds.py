@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from pydantic import Field, model_validator
 
 from corpus_prep.contamination.benchmarks import read_rows
-from corpus_prep.read.hub import found_in_dataset
+from corpus_prep.read.hub import records_in_dataset
 from flows.benchmarks import find
 from flows.runtime.hub import check_reachable
 from flows.settings.profile import Settings
@@ -96,7 +96,7 @@ class Source(Settings):
         between = "&" if "?" in self.source else "?"
         pinned = f"{self.source}{between}revision={self.revision}"
         check_reachable(pinned, local)
-        return (dict(row.fields) for row in found_in_dataset(pinned))
+        return (dict(row.fields) for row in records_in_dataset(pinned))
 
 
 @dataclass(frozen=True)

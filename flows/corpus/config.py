@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 from corpus_prep.clusters.document_sets import Padding, SetSettings
 from corpus_prep.clusters.kmeans import Clustering
 from corpus_prep.clusters.segments import Splitting
-from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import NgramRule
 from corpus_prep.dedup.containment import Containment
@@ -44,7 +43,9 @@ class Deduplication(Settings):
 class Decontamination(Settings):
     """Evaluation sets whose passages no document may hold."""
 
-    benchmarks: tuple[Benchmark, ...] = ()
+    benchmarks: tuple[Benchmark, ...] = Field(
+        default=(), description="files of evaluation sets, and the names of their fields"
+    )
     registry: tuple[str, ...] = Field(
         default=(), description="more benchmarks, by their names in `selfplay evaluate`"
     )
@@ -52,9 +53,8 @@ class Decontamination(Settings):
         default="data/benchmarks", description="where the registry's benchmark files are"
     )
     ngrams: NgramRule = NgramRule()
-    alignment: AlignmentRule | None = Field(
-        default=AlignmentRule(),
-        description="finds edited and partial passages; none: word for word only",
+    alignment: bool = Field(
+        default=True, description="finds edited and partial passages; false: word for word only"
     )
     likeness: MinHashing | None = Field(
         default=None, description="also drop near-duplicates of a passage, as in SPELL"
@@ -121,7 +121,7 @@ class Config(Settings):
     canaries: int = Field(
         default=0, ge=0, description="planted copies and passages that the steps should find"
     )
-    seed: int = 0
+    seed: int = Field(default=0, description="of the canaries")
     workers: Workers = Workers()
 
     @model_validator(mode="after")

@@ -60,8 +60,8 @@ def _learnt(row: Row, keeps: Sequence[bool], *, with_words: bool, model: str) ->
     """The row with a loss on the scores to keep alone or, `with_words`, on all but the others."""
     ids = row["completion_token_ids"]
     text = text_of(ids, model)
-    found = list(_SCORES.finditer(text))
-    scores = list(_SCORE.finditer(text, *found[-1].span(1))) if found else []
+    score_lists = list(_SCORES.finditer(text))
+    scores = list(_SCORE.finditer(text, *score_lists[-1].span(1))) if score_lists else []
     if len(scores) != len(keeps):
         return
     mask = list(row["loss_mask"]) if with_words else [0] * len(ids)

@@ -25,16 +25,16 @@ def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Ro
     Raises Malformed for another number of scores than rollouts, and for a score that is no integer
     in these bounds. A choice that is no place of a rollout names none.
     """
-    shown = prompt["rollout_ids"] or []
+    compared = prompt["rollout_ids"] or []
     comparison = last_object(rollout["reply"] or "", FORM)
     scores = comparison.get("scores")
     if not isinstance(scores, list):
         raise Malformed("no list of scores")
-    if len(scores) != len(shown):
+    if len(scores) != len(compared):
         raise Malformed("another number of scores than of sets")
-    best = _place(comparison.get("best_choice"), len(shown))
+    best = _place(comparison.get("best_choice"), len(compared))
     rows = []
-    for position, (rollout_id, score) in enumerate(zip(shown, scores, strict=True)):
+    for position, (rollout_id, score) in enumerate(zip(compared, scores, strict=True)):
         mark = (_integer(score, highest) - LOWEST) / (highest - LOWEST)
         is_best = None if best is None else position == best
         rows.append(

@@ -120,7 +120,7 @@ class Config(MethodSettings):
     iterations: int = Field(
         default=4, ge=1, description="the 4,664 questions of the paper once make 73 steps"
     )
-    steps: int = Field(default=20, ge=1)
+    steps: int = Field(default=20, ge=1, description="updates of the policy in an iteration")
     questions: str = Field(
         default="micro",
         description='"micro", or a file of questions in any format of `evaluation.benchmark`',

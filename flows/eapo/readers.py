@@ -32,11 +32,11 @@ def read_answer(
     parts = in_order(rollout["reply"] or "", PARTS, may_be_empty=PARTS[:-1])
     quotes = first_quotes(parts["evidence"].text)
     of_the_text = [quote for quote in quotes if not instructions.holds(quote)]
-    shown = "\n".join(message["content"] for message in prompt["messages"])
+    text = "\n".join(message["content"] for message in prompt["messages"])
     return {
         "answer": parts["answer"].text,
         "evidence": quotes,
-        "verbatim": verbatim(of_the_text, shown) * len(of_the_text) / max(1, len(quotes)),
+        "verbatim": verbatim(of_the_text, text) * len(of_the_text) / max(1, len(quotes)),
     }
 
 

@@ -15,7 +15,7 @@ from flows.environments.certificate import Share
 from flows.environments.environment import Environment
 from flows.environments.write import SPLITS, Format, package_of
 from warehouse.lake import Lake
-from warehouse.provenance import UNCHECKED, Checked, by_reason, made_with, stale
+from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, made_with, stale
 from warehouse.publish import QUERIES, cell
 from warehouse.store import Store
 
@@ -32,7 +32,7 @@ def card_of(
     environment: Environment,
     kind: Format,
     store: Store,
-    checked: Checked = UNCHECKED,
+    checked: DryRun = NO_DRY_RUN,
     certificate: Sequence[Share] = (),
 ) -> str:
     """The card: gates, first reasons of dropped candidates, lineage, audit and licences.

@@ -56,7 +56,7 @@ class TasksRun(PilotRun):
 
 
 @dataclass(frozen=True)
-class Made:
+class TaskCounts:
     """What making tasks came to: how many were kept, what stopped it early, and what it cost.
 
     `alarms`: measurements beyond a limit, which would have stopped a run that trains.
@@ -77,7 +77,7 @@ class Made:
         return self.num_tokens / self.num_kept if self.num_kept else math.nan
 
 
-def make_tasks(method: Method, request: Request, target: int, force: bool = False) -> Made:
+def make_tasks(method: Method, request: Request, target: int, force: bool = False) -> TaskCounts:
     """Play a method without updates until `target` tasks are kept.
 
     Each phase has one step in an iteration, and nothing is scored on held-out tasks. The same
@@ -100,7 +100,7 @@ def make_tasks(method: Method, request: Request, target: int, force: bool = Fals
             except (Alarm, UnreadError) as stop:
                 stopped = str(stop)
             seconds, num_tokens = cost(store, request.run)
-            return Made(
+            return TaskCounts(
                 num_kept=len(run.kept),
                 stopped=stopped,
                 alarms=tuple(dict.fromkeys(map(str, run.notes.alarms))),

@@ -237,12 +237,12 @@ def find_scorer(recording: Recording) -> tuple[Scorer, list[Call]]:
             "the run's answers are neither compared with a reference by a rule alone nor judged by"
             " a rubric: marks and votes of a policy that learns have no fixed scorer to export"
         )
-    return max(by_identity.values(), key=lambda found: len(found[1]))
+    return max(by_identity.values(), key=lambda scorer_and_calls: len(scorer_and_calls[1]))
 
 
-def _add(found: dict[str, tuple[Scorer, list[Call]]], scorer: Scorer, reading: Call) -> None:
+def _add(by_identity: dict[str, tuple[Scorer, list[Call]]], scorer: Scorer, reading: Call) -> None:
     identity = hash_json(describe(vars(scorer) | {"judge": scorer.judge and vars(scorer.judge)}))
-    _, calls = found.setdefault(identity, (scorer, []))
+    _, calls = by_identity.setdefault(identity, (scorer, []))
     if reading not in calls:
         calls.append(reading)
 
@@ -282,8 +282,8 @@ def judge_of(recording: Recording, scoring: Call) -> Judge:
     sampled = recording.calls[rollouts.address].arguments
     assert isinstance(prompt, Prompt)
     [template] = prompt.templates
-    shown = meta.find_undeclared_variables(jinja2.Environment().parse(template.text))
-    unknown = shown - JUDGE_SEES - set(values)
+    variables = meta.find_undeclared_variables(jinja2.Environment().parse(template.text))
+    unknown = variables - JUDGE_SEES - set(values)
     if unknown:
         raise ValueError(
             f"the judge's prompt {template.name} shows {', '.join(sorted(unknown))}, which no other"

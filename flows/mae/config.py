@@ -91,7 +91,10 @@ class Config(MethodSettings):
         ge=1,
         description="rollouts of an optimizer step, drawn from those of all trained roles",
     )
-    trained: tuple[Literal["proposer", "solver", "judge"], ...] = ("proposer", "solver", "judge")
+    trained: tuple[Literal["proposer", "solver", "judge"], ...] = Field(
+        default=("proposer", "solver", "judge"),
+        description="roles whose replies are trained on; the paper's ablations leave one out",
+    )
     update: Update = Update()
     fine_tuning: FineTuning | None = Field(
         default=None, description="the baseline SFT, in place of self-play"

@@ -151,8 +151,8 @@ def _look_around(ray: Any, placed: list[EngineConfig], root: Path) -> tuple[Node
                 # it is asked for no CPU: all of them may be busy
                 asking = task.options(num_cpus=0, scheduling_strategy=at, max_retries=0)
                 before = time.time()
-                found: Node = ray.get(asking.remote(asked), timeout=LOOK_S)
-                nodes.append(_timed(found, before, time.time(), has))
+                sight: Node = ray.get(asking.remote(asked), timeout=LOOK_S)
+                nodes.append(_timed(sight, before, time.time(), has))
             return here, nodes
     finally:
         marker.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flows.plan.hardware import GIB, GPU, OVERHEADS
 from flows.plan.shapes import Shape
-from tasks.models.engine import EngineConfig
+from tasks.models.engine import MAX_LORAS, EngineConfig
 
 SEGMENT = 2 << 20  # bytes
 
@@ -47,7 +47,7 @@ def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
     weights = 2 * shape.params / across / GIB
     adapters = 0.0
     if rank := engine.max_lora_rank:
-        adapters = 2 * engine.max_loras * shape.adapter_params(rank, "all-linear") / across / GIB
+        adapters = 2 * MAX_LORAS * shape.adapter_params(rank, "all-linear") / across / GIB
     batched = max(engine.max_batched_tokens, engine.max_num_seqs)
     # of a layer: the MLP's halves and product, attention, residual
     activations = 2 * 14 * batched * shape.hidden / GIB

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from flows.plan.engine import EngineMemory, asleep_bytes, engine_memory
 from flows.plan.hardware import GPU, GPUS
-from flows.plan.seconds import Clock, Spent
+from flows.plan.seconds import Clock, Duration
 from flows.plan.shapes import Shape, shape_of
 from flows.plan.trainer import UpdateMemory, reference_bytes, trained_params, update_memory
 from flows.settings.profile import MethodSettings
@@ -43,7 +43,7 @@ class Plan:
     rollouts_gb: float  # host memory that the largest table of rollouts takes while it is sampled
     disk_gb: float  # over the run
     disk_once_gb: float  # while an update writes
-    spent: dict[str, Spent] | None
+    spent: dict[str, Duration] | None
 
     @property
     def problems(self) -> list[str]:
@@ -228,8 +228,8 @@ def rollouts_gb(workload: Workload | None) -> float:
         for asked in step.conversations:
             lengths = workload.lengths[asked.role.name]
             sampled = lengths.turns * lengths.sampled
-            shown = lengths.prompt + (lengths.turns - 1) * lengths.added
-            each = sampled * SAMPLED_TOKEN_BYTES + shown * TOKEN_BYTES
+            tokens = lengths.prompt + (lengths.turns - 1) * lengths.added
+            each = sampled * SAMPLED_TOKEN_BYTES + tokens * TOKEN_BYTES
             sizes.append(asked.number * each)
     return 1e-9 * max(sizes)
 

@@ -28,7 +28,7 @@ KINDS = ("generate", "train", "around updates", "load weights into engines")
 
 
 @dataclass(frozen=True)
-class Spent:
+class Duration:
     """Seconds of one kind, and those of them in which all GPUs work."""
 
     kind: str
@@ -52,15 +52,15 @@ class Clock:
     shape: Shape
     gpu: GPU
 
-    def iteration(self, workload: Workload) -> dict[str, Spent]:
+    def iteration(self, workload: Workload) -> dict[str, Duration]:
         """The seconds of an iteration by kind."""
         parts = [
-            Spent(spent.kind, spent.seconds * step.times, spent.busy * step.times)
+            Duration(spent.kind, spent.seconds * step.times, spent.busy * step.times)
             for step in workload.steps
             for spent in self._step(step, workload)
         ]
         return {
-            kind: Spent(
+            kind: Duration(
                 kind,
                 seconds=sum(part.seconds for part in parts if part.kind == kind),
                 busy=sum(part.busy for part in parts if part.kind == kind),
@@ -68,7 +68,7 @@ class Clock:
             for kind in KINDS
         }
 
-    def _step(self, step: Step, workload: Workload) -> Iterator[Spent]:
+    def _step(self, step: Step, workload: Workload) -> Iterator[Duration]:
         """The parts of one pass through a step: its stages, swaps of weights, and the update."""
         for conversations in step.conversations:
             yield self.generated(
@@ -83,7 +83,7 @@ class Clock:
             )
             if step.update:  # the trained policy is loaded again even if no other model was
                 swaps = max(swaps, 1)
-            yield Spent(
+            yield Duration(
                 "load weights into engines", swaps * self._exported(workload) / RATES.reload_gb_s
             )
         if step.update:
@@ -93,7 +93,7 @@ class Clock:
                 for each in step.conversations
             )
             waits = max(0.0, self.behind(step.update.settings) - generating)
-            yield Spent("around updates", self.around(step.update.settings) + waits)
+            yield Duration("around updates", self.around(step.update.settings) + waits)
 
     def _adapters(self, workload: Workload) -> bool:
         return all(step.update.settings.lora is not None for step in workload.steps if step.update)
@@ -110,7 +110,7 @@ class Clock:
 
     def generated(
         self, conversations: PlannedConversations, lengths: Lengths, adapter: bool
-    ) -> Spent:
+    ) -> Duration:
         """Time of a stage on all engines, with its tail.
 
         The tail are the longest conversations, which run in small batches.
@@ -135,7 +135,7 @@ class Clock:
         searches = 0.0  # beside the engine's steps
         if lengths.added:
             searches = each * (lengths.turns - 1) * RATES.search_s
-        return Spent(
+        return Duration(
             "generate",
             seconds=max(steps * decoding.seconds + prefill, searches) + tail,
             busy=steps * decoding.busy + prefill,
@@ -165,7 +165,7 @@ class Clock:
         """Mean FLOPs of a token's attention to the tokens before it, in a row of `tokens`."""
         return 2 * self.shape.layers * self.shape.queries * tokens
 
-    def trained(self, update: PlannedUpdate, workload: Workload) -> Spent:
+    def trained(self, update: PlannedUpdate, workload: Workload) -> Duration:
         """Time of an update's passes, forward and backward.
 
         All processes work on rows of similar length at a time.
@@ -203,7 +203,7 @@ class Clock:
         if s.beta and not reference:
             engines = self.cfg.num_engines * self.cfg.engine.tensor_parallel
             scored = flops * 2 / passes / engines / (1e12 * self.gpu.tflops * RATES.prefill)
-        return Spent("train", max(busy, launches, links) + scored, busy + scored)
+        return Duration("train", max(busy, launches, links) + scored, busy + scored)
 
     def _reference_bytes(self, settings: GRPOSettings) -> int:
         """Bytes of the trainer's KL reference for each parameter: 0 if engines score it."""

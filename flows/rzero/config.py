@@ -25,14 +25,16 @@ class Update(GRPOSettings):
 
 
 class Challenger(Settings):
-    steps: int = Field(default=5, ge=0)
-    prompts_per_step: int = Field(default=128, ge=1)
+    steps: int = Field(default=5, ge=0, description="updates of the Challenger in an iteration")
+    prompts_per_step: int = Field(default=128, ge=1, description="groups of questions in a step")
     mini_batch: int | None = Field(
         default=None,
         ge=1,
         description="prompts of an optimizer step (released code: 16 of 512); None: all of a step",
     )
-    group_size: int = Field(default=4, ge=1)
+    group_size: int = Field(
+        default=4, ge=1, description="questions that are compared with each other"
+    )
     repetition_weight: float = Field(default=1.0, ge=0, description="lambda; 0 is the ablation")
     bleu_distance: float = Field(
         default=0.5, ge=0, le=1, description="tau, below which questions are similar"
@@ -51,13 +53,15 @@ class Solver(Settings):
     steps: int = Field(
         default=15, ge=0, description="if fewer questions are kept, they are used again"
     )
-    prompts_per_step: int = Field(default=128, ge=1)
+    prompts_per_step: int = Field(default=128, ge=1, description="questions in a step")
     mini_batch: int | None = Field(
         default=None,
         ge=1,
         description="prompts of an optimizer step (released code: 128 of 512); None: all of a step",
     )
-    group_size: int = Field(default=5, ge=1)
+    group_size: int = Field(
+        default=5, ge=1, description="answers to a question, compared with each other"
+    )
     permuted: bool = Field(
         default=False, description="a control: the rewards of a question's answers are permuted"
     )

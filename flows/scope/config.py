@@ -43,19 +43,27 @@ class Models(profile.Models):
     """The base is M0: Challenger and Solver at first, Judge, KL reference. The Judge may be two
     others (section 5)."""
 
-    rubric_writer: str | None = None
-    grader: str | None = None
+    rubric_writer: str | None = Field(
+        default=None, description="writes the rubrics; none: the base"
+    )
+    grader: str | None = Field(
+        default=None, description="grades answers by a criterion; none: the base"
+    )
 
 
 class Dialogues(Settings):
     """How the model family searches and thinks, and how far a conversation goes."""
 
-    prompts: PromptSet = "english"
-    search_syntax: Literal["tags", "qwen", "olmo"] = "tags"
+    prompts: PromptSet = Field(
+        default="english", description="a folder in the method's prompts, or a path to one"
+    )
+    search_syntax: Literal["tags", "qwen", "olmo"] = Field(
+        default="tags", description="how the model family writes a search"
+    )
     reasoning: bool = Field(
         default=False, description="later turns do not see earlier think blocks: one datum per turn"
     )
-    documents_per_query: int = Field(default=3, ge=1)
+    documents_per_query: int = Field(default=3, ge=1, description="found by one search")
     result_tokens: int = Field(default=500, ge=1, description="documents of one search, together")
     source_tokens: int = Field(
         default=256, ge=1, description="of the source document in the Challenger's prompt"
@@ -88,21 +96,25 @@ class Dialogues(Settings):
 class ChallengerReward(Settings):
     """Eq. 4 and 5."""
 
-    format_weight: float = Field(default=0.5, ge=0)
-    difficulty_weight: float = Field(default=1.0, ge=0)
-    tau: float = Field(default=0.5, gt=0, lt=1)
+    format_weight: float = Field(default=0.5, ge=0, description="of a well-formed task")
+    difficulty_weight: float = Field(default=1.0, ge=0, description="of its difficulty")
+    tau: float = Field(default=0.5, gt=0, lt=1, description="the pass rate that is rewarded most")
 
 
 class SolverReward(Settings):
     """Eq. 6 and 7."""
 
-    rubric_weight: float = Field(default=1.0, ge=0)
-    format_weight: float = Field(default=0.5, ge=0)
-    search_weight: float = Field(default=0.1, ge=0)
-    length_penalty: bool = True
+    rubric_weight: float = Field(default=1.0, ge=0, description="of the grade")
+    format_weight: float = Field(default=0.5, ge=0, description="of a well-formed answer")
+    search_weight: float = Field(default=0.1, ge=0, description="of having searched")
+    length_penalty: bool = Field(
+        default=True, description="False is the ablation: a long answer's grade is not lowered"
+    )
     length_soft: int = Field(default=1024, ge=1, description="tokens")
     length_hard: int = Field(default=2048, ge=2, description="tokens")
-    length_floor: float = Field(default=0.05, ge=0, le=1)
+    length_floor: float = Field(
+        default=0.05, ge=0, le=1, description="what is left of the grade at length_hard"
+    )
 
     @model_validator(mode="after")
     def _soft_before_hard(self) -> Self:
@@ -121,10 +133,10 @@ class Update(GRPOSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_step_is_on_policy(cls, given: Any) -> Any:
-        if isinstance(given, dict):
-            return {"on_policy": given.get("optimizer_steps", 1) == 1, **given}
-        return given
+    def _one_step_is_on_policy(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            return {"on_policy": values.get("optimizer_steps", 1) == 1, **values}
+        return values
 
 
 class SolverUpdate(Update):
@@ -136,8 +148,10 @@ class SolverUpdate(Update):
 class ChallengerSettings(Settings):
     """Stage 1."""
 
-    steps: int = Field(default=20, ge=0)
-    prompts_per_step: int = Field(default=64, ge=1)
+    steps: int = Field(default=20, ge=0, description="updates of the Challenger in an iteration")
+    prompts_per_step: int = Field(
+        default=64, ge=1, description="documents in a step, each with a group of tasks"
+    )
     group_size: int = Field(default=8, ge=1, description="G")
     solver_rollouts: int = Field(default=8, ge=1, description="N, behind each task's difficulty")
     search_turns: Shares[NumberKey] = Field(
@@ -147,9 +161,11 @@ class ChallengerSettings(Settings):
         default=None, ge=0, description="ablation: not trained after this iteration"
     )
     reward: ChallengerReward = ChallengerReward()
-    temperature: float = Field(default=1.0, gt=0)
-    difficulty_temperature: float = Field(default=0.7, ge=0)
-    difficulty_top_p: float = Field(default=0.9, gt=0, le=1)
+    temperature: float = Field(default=1.0, gt=0, description="of tasks")
+    difficulty_temperature: float = Field(
+        default=0.7, ge=0, description="of the answers that measure a task's difficulty"
+    )
+    difficulty_top_p: float = Field(default=0.9, gt=0, le=1, description="of the same answers")
     update: Update = Update()
 
     def is_frozen(self, iteration: int) -> bool:
@@ -163,27 +179,31 @@ class PoolSettings(Settings):
         default=None,
         description="the baseline GRPO_data: these train the Solver in place of the Challenger's",
     )
-    candidates_per_batch: int = Field(default=500, ge=1)
+    candidates_per_batch: int = Field(default=500, ge=1, description="tasks drawn at once")
     max_batches: int = Field(default=100, ge=1, description="then the pool is short")
     batches_at_once: int = Field(
         default=1, ge=1, description="drawn as one if all are needed: longest replies overlap"
     )
     solver_rollouts: int = Field(default=4, ge=1, description="N of the filter")
-    window: Interval = (0.2, 0.8)
-    tasks_per_document: int = Field(default=1, ge=1)
+    window: Interval = Field(
+        default=(0.2, 0.8), description="of the mean grade: tasks outside are too hard or too easy"
+    )
+    tasks_per_document: int = Field(default=1, ge=1, description="kept at most")
     min_graded_rollouts: int = Field(
         default=1, ge=1, description="graded rollouts that g_bar needs"
     )
-    short_pool: Literal["error", "fewer_steps"] = "error"
+    short_pool: Literal["error", "fewer_steps"] = Field(
+        default="error", description='"fewer_steps": the Solver trains on what there is'
+    )
 
 
 class SolverSettings(Settings):
     """Stage 2."""
 
-    steps: int = Field(default=20, ge=0)
-    prompts_per_step: int = Field(default=256, ge=1)
+    steps: int = Field(default=20, ge=0, description="updates of the Solver in an iteration")
+    prompts_per_step: int = Field(default=256, ge=1, description="tasks in a step")
     group_size: int = Field(default=8, ge=1, description="G")
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0, description="of answers")
     reward: SolverReward = SolverReward()
     update: SolverUpdate = SolverUpdate()
 
@@ -219,7 +239,7 @@ class Branch(Settings):
     """The run and iteration to start from: the ablations of the Judge branch from one
     checkpoint."""
 
-    run: str
+    run: str = Field(description="its name")
     iteration: int = Field(
         ge=1,
         description=(
@@ -247,7 +267,9 @@ class Config(MethodSettings):
     )
     world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
     embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
-    task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
+    task_types: tuple[TaskType, ...] = Field(
+        default=TASK_TYPES, min_length=1, description="what the Challenger is asked for, in turn"
+    )
     dialogues: Dialogues = Dialogues()
     challenger: ChallengerSettings = ChallengerSettings()
     pool: PoolSettings = PoolSettings()
@@ -255,7 +277,13 @@ class Config(MethodSettings):
     judge: JudgeSettings = JudgeSettings()
     information: InformationSettings = InformationSettings()
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
-    advantage_std: Spread = "population"
+    advantage_std: Spread = Field(
+        default="population",
+        description=(
+            "what advantages are divided by: the population's standard deviation (appendix"
+            " D) or the sample's, as in TRL"
+        ),
+    )
     warmup_ratio: float = Field(
         default=0.03, ge=0, le=1, description="of a role's steps in one iteration, whole steps"
     )

@@ -114,7 +114,7 @@ def _measure(
     )
 
 
-Shown = Callable[[list[Task], list[Sample], list[Sample]], Iterator[Row]]
+DocumentRows = Callable[[list[Task], list[Sample], list[Sample]], Iterator[Row]]
 
 
 def openings(
@@ -124,7 +124,7 @@ def openings(
     drawn: list[Sample],
     *,
     ask: Callable[..., Iterator[Row]],
-    shown: Shown,
+    shown: DocumentRows,
 ) -> Iterator[Row]:
     """The Challenger's opening prompt of every chosen task, with each of its documents."""
     rows = list(shown(tasks, near, drawn))
@@ -145,7 +145,7 @@ def rubric_prompts(
     rubrics: list[Criterion],
     *,
     ask: Callable[..., Iterator[Row]],
-    shown: Shown,
+    shown: DocumentRows,
 ) -> Iterator[Row]:
     """The rubric writer's prompt of every chosen task that has a rubric, with each document in
     the source's place."""

@@ -27,13 +27,14 @@ class JudgeSettings(Settings):
     rule_gates: tuple[Literal["repeats", "grammar"], ...] = Field(
         default=(), description="decided by rules, in addition"
     )
-    min_criteria: int = Field(default=3, ge=1)
-    max_criteria: int = Field(default=10, ge=1)
+    min_criteria: int = Field(default=3, ge=1, description="a rubric with fewer is malformed")
+    max_criteria: int = Field(default=10, ge=1, description="a rubric with more is malformed")
     priority_weights: dict[str, float] = Field(
-        default={"critical": 1.0, "important": 1.0, "bonus": 1.0}
+        default={"critical": 1.0, "important": 1.0, "bonus": 1.0},
+        description="of criteria in a grade",
     )
     gate_tokens: int = Field(default=256, ge=1, description="1,024 for reasoning models")
-    rubric_tokens: int = Field(default=8192, ge=1)
+    rubric_tokens: int = Field(default=8192, ge=1, description="sampled for a rubric, at most")
     screening_temperature: float | None = Field(
         default=None,
         ge=0,
@@ -42,8 +43,8 @@ class JudgeSettings(Settings):
             " repeat themselves when greedy"
         ),
     )
-    grading_tokens: int = Field(default=16384, ge=1)
-    grading_temperature: float = Field(default=0.6, ge=0)
+    grading_tokens: int = Field(default=16384, ge=1, description="sampled for one verdict, at most")
+    grading_temperature: float = Field(default=0.6, ge=0, description="of verdicts")
     graded_answer_tokens: int = Field(
         default=2048, ge=1, description="the grader sees at most so many"
     )

@@ -133,8 +133,8 @@ class Dialogues(Settings):
     response_tokens: int = Field(
         default=4096, ge=1, description="most tokens to sample for one reply"
     )
-    temperature: float = Field(default=1.0, gt=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    temperature: float = Field(default=1.0, gt=0, description="of sampling, in training")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="of sampling, in training")
 
     @property
     def sampling(self) -> Sampling:
@@ -161,7 +161,13 @@ class Evaluation(Settings):
         default=200, ge=1, description="of each benchmark, the same at every iteration"
     )
     paper: str | None = Field(default=None, description="whose protocol; None is the method's own")
-    prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot", "lines-5-shot"] = "english"
+    prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot", "lines-5-shot"] = Field(
+        default="english",
+        description=(
+            "folder with the prompts of the benchmarks: a question as it is, or after"
+            " worked examples, a line a reply"
+        ),
+    )
     folder: str = Field(default="data/benchmarks", description="where benchmark files are")
     response_tokens: int | None = Field(
         default=None, ge=1, description="None: the protocol's, if the context has room"
@@ -177,9 +183,11 @@ class Evaluation(Settings):
     benchmark_temperature: float | None = Field(
         default=None, ge=0, description="None: the protocol's"
     )
-    benchmark: Literal["micro", "none"] = "none"
-    num_tasks: int = Field(default=480, ge=1)
-    temperature: float = Field(default=1.0, ge=0)
+    benchmark: Literal["micro", "none"] = Field(
+        default="none", description="the built-in world's own held-out tasks"
+    )
+    num_tasks: int = Field(default=480, ge=1, description="held-out tasks of the built-in world")
+    temperature: float = Field(default=1.0, ge=0, description="of answers to these")
     seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
 
 
@@ -192,7 +200,7 @@ class Audit(Settings):
     document_tokens: int = Field(
         default=8192, ge=0, description="most tokens of the documents shown with a task"
     )
-    response_tokens: int = Field(default=2048, ge=1)
+    response_tokens: int = Field(default=2048, ge=1, description="most tokens of a verdict")
 
 
 class Comparing(Settings):
@@ -201,7 +209,7 @@ class Comparing(Settings):
     time_limit_s: float = Field(
         default=10.0, gt=0, description="of one comparison; then it counts as timed out"
     )
-    processes: int = Field(default=1, ge=1)
+    processes: int = Field(default=1, ge=1, description="that compare at once")
 
 
 class MethodSettings(Settings):
@@ -223,8 +231,10 @@ class MethodSettings(Settings):
     world: str | None = Field(
         default=None, description="the built-in world that the run lives in: its tasks and oracles"
     )
-    iterations: int = Field(default=3, ge=1)
-    seed: int = Field(default=0, ge=0)
+    iterations: int = Field(
+        default=3, ge=1, description="of the method; each ends with a held-out score and a report"
+    )
+    seed: int = Field(default=0, ge=0, description="of sampling, draws and training")
     corpus_profile: str | None = Field(
         default=None,
         description=(

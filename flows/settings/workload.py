@@ -137,8 +137,8 @@ class Workload:
     def lengths(self) -> dict[str, Lengths]:
         """The lengths of each role's conversations, sampled or given."""
         sampled = [each for step in self.steps for each in step.conversations]
-        given = [each for step in self.steps if step.update for each in step.update.conversations]
-        roles = {each.role.name: each.role for each in (*given, *sampled)}
+        trained = [each for step in self.steps if step.update for each in step.update.conversations]
+        roles = {each.role.name: each.role for each in (*trained, *sampled)}
         return {
             name: replace(role.lengths, **self.measured.get(name, {}))
             for name, role in roles.items()

@@ -28,7 +28,7 @@ FEW = 0.05  # of a round's replies: a writer that gives fewer questions is not a
 
 
 @dataclass
-class Written:
+class QuestionLists:
     """The questions taken so far, those about documents that are held out, and why the others were
     not taken."""
 
@@ -41,7 +41,7 @@ class Written:
         return len(self.questions) + len(self.held_out) + self.dropped.total()
 
 
-def write_questions(run: Run[Config], count: int, num_held_out: int = 0) -> Written:
+def write_questions(run: Run[Config], count: int, num_held_out: int = 0) -> QuestionLists:
     """Ask rounds of `sampling.clusters_per_round` clusters until `count` questions are taken, and
     `num_held_out` about documents that none of the others is about.
 
@@ -51,7 +51,7 @@ def write_questions(run: Run[Config], count: int, num_held_out: int = 0) -> Writ
     spell = Spell.prepare(run)
     player = run.player("policy")
     place = run.place.iteration(1).phase("asking")
-    written = Written()
+    written = QuestionLists()
     most_rounds = _most_rounds(spell)
     for number in range(most_rounds):
         step = place.step(number + 1)
@@ -89,7 +89,7 @@ def _most_rounds(spell: Spell) -> int:
     return max(1, MOST_LAPS * len(clusters) // per_round)
 
 
-def _take(written: Written, questions: Questions, count: int, num_held_out: int) -> None:
+def _take(written: QuestionLists, questions: Questions, count: int, num_held_out: int) -> None:
     """Add the questions of a round that are good, up to `count` and `num_held_out`; count the
     others by reason."""
     share = num_held_out / (count + num_held_out)

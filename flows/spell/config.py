@@ -80,7 +80,10 @@ class QuestionerSettings(Settings):
     memory_pairs: int = Field(
         default=3, ge=0, description="L; 0 is the ablation without history memory"
     )
-    reward: Literal["gaussian", "absolute_zero", "r_zero"] = "gaussian"
+    reward: Literal["gaussian", "absolute_zero", "r_zero"] = Field(
+        default="gaussian",
+        description="of the pass rate; absolute_zero and r_zero are other papers'",
+    )
     sigma: float = Field(
         default=0.5 / 3, gt=0, description="of the gaussian; ablations 0.5 / 6 and 0.5 / 2"
     )
@@ -134,7 +137,9 @@ class SamplingSettings(Settings):
         default=480, ge=1, description="drawn at once, task types in equal shares"
     )
     max_rounds: int = Field(default=10, ge=1, description="then the batch is short")
-    short_batch: Literal["error", "fewer"] = "error"
+    short_batch: Literal["error", "fewer"] = Field(
+        default="error", description='"fewer": the update takes the groups that there are'
+    )
     right_share: float = Field(
         default=0.0,
         ge=0,
@@ -162,7 +167,7 @@ class Baseline(Settings):
     """Other prompts for the base model on held-out questions."""
 
     prompts: str = Field(description="the folder with its responder's prompts")
-    chat_template: ChatTemplate = "model"
+    chat_template: ChatTemplate = Field(default="model", description="how its prompts are wrapped")
 
 
 class Evaluation(long_context.Evaluation):
@@ -197,7 +202,7 @@ class Config(MethodSettings):
     iterations: int = Field(
         default=7, ge=1, description="of ten steps: the paper's 8 hours at 7 minutes a step"
     )
-    steps: int = Field(default=10, ge=1)
+    steps: int = Field(default=10, ge=1, description="updates in an iteration")
     corpus: str = Field(default="micro", description="a prepared corpus, or the built-in world")
     corpus_profile: str | None = "spell"
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
@@ -213,7 +218,9 @@ class Config(MethodSettings):
     given_answers: bool = Field(
         default=True, description="False: as if the file in `given` had no answers"
     )
-    task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
+    task_types: tuple[TaskType, ...] = Field(
+        default=TASK_TYPES, min_length=1, description="what is asked, in equal shares"
+    )
     group_size: int = Field(
         default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16"
     )
@@ -229,7 +236,13 @@ class Config(MethodSettings):
         default=False, description="eq. 10: the sum of a mean over the tokens of each role"
     )
     update: Update = Update()
-    advantage_std: Spread = "population"
+    advantage_std: Spread = Field(
+        default="population",
+        description=(
+            "what advantages are divided by: the population's standard deviation or the"
+            " sample's, as in TRL"
+        ),
+    )
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @model_validator(mode="after")

@@ -59,14 +59,21 @@ class ChallengerSettings(Settings):
     group_size: int = Field(
         default=8, ge=1, description="G, attempts of a document that are rewarded"
     )
-    reward: Literal["variance", "absolute_zero", "threshold", "r_zero"] = "variance"
+    reward: Literal["variance", "absolute_zero", "threshold", "r_zero"] = Field(
+        default="variance", description="of the pass rate; the others are rivals of the paper's"
+    )
     invalid_reward: float = Field(default=-0.1, description="rho")
     fixed: bool = Field(
         default=False, description="ablation: not trained; models.base asks, or models.challenger"
     )
     grounded: bool = Field(default=True, description="False is the ablation: no document is shown")
-    formats: tuple[Literal["multiple_choice", "free_form"], ...] = (MULTIPLE_CHOICE, FREE_FORM)
-    answer_types: tuple[AnswerType, ...] = ANSWER_TYPES[:3]
+    formats: tuple[Literal["multiple_choice", "free_form"], ...] = Field(
+        default=(MULTIPLE_CHOICE, FREE_FORM),
+        description="of questions, of which the Challenger chooses",
+    )
+    answer_types: tuple[AnswerType, ...] = Field(
+        default=ANSWER_TYPES[:3], description="of free-form questions"
+    )
 
     @model_validator(mode="after")
     def _something_can_be_asked(self) -> Self:
@@ -118,7 +125,7 @@ class ProbeSettings(Settings):
     checkpoints: tuple[int, ...] = Field(
         default=(), description="iterations measured against it; none: no probe"
     )
-    num_documents: int = Field(default=128, ge=1)
+    num_documents: int = Field(default=128, ge=1, description="that questions are asked about")
     attempts: int = Field(default=128, ge=1, description="questions asked of a document")
 
 

@@ -8,7 +8,7 @@ from corpus_prep.clusters.segments import Splitting
 from flows.settings import profile
 from flows.settings.profile import Comparing, Dialogues, MethodSettings
 from flows.settings.workload import Lengths, PlannedRole, Step, Workload
-from tasks.corpus.parts import TASK_TYPES, TableRules
+from tasks.corpus.parts import TASK_TYPES
 
 
 class Models(profile.Models):
@@ -30,8 +30,9 @@ class Config(MethodSettings):
         default=None, description="lengths are in its tokens; None is the base's"
     )
     splitting: Splitting = Splitting(max_tokens=2_000, min_chars=32_768)
-    tables: TableRules = TableRules()
-    task_types: tuple[str, ...] = TASK_TYPES
+    task_types: tuple[str, ...] = Field(
+        default=TASK_TYPES, description="what questions are about, in turn"
+    )
     count: int = Field(default=960, ge=1, description="questions asked for, the types in turn")
     answers: int = Field(
         default=2,

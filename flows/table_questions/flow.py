@@ -146,7 +146,7 @@ def open_articles(run: Run[Config], place: Place) -> Articles:
     documents = open_documents(place, cfg.corpus)
     count = partial(count_tokens, model=cfg.tokenizer or cfg.models.base)
     segments = split_documents(place, documents, splitting=cfg.splitting, count=count)
-    parts = part_articles(place, segments, rules=cfg.tables, label="parts")
+    parts = part_articles(place, segments, label="parts")
     samples = draw_parts(place, parts, task_types=cfg.task_types, count=cfg.count, seed=cfg.seed)
     whole = join_parts(place, parts, label="joined")
     return Articles(parts, samples, whole)

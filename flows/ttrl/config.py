@@ -20,7 +20,7 @@ class Config(MethodSettings):
     )
     dialogues: Dialogues = Dialogues()
     steps: int = Field(default=8, ge=1, description="updates in an iteration")
-    questions_per_step: int = Field(default=32, ge=1)
+    questions_per_step: int = Field(default=32, ge=1, description="drawn for each update")
     group_size: int = Field(
         default=16, ge=2, description="answers to a question: they vote, and they are compared"
     )

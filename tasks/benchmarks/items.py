@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_prep.contamination.benchmarks import WRAPPING, read_rows
-from corpus_prep.read.hub import found_in_dataset, is_dataset
+from corpus_prep.read.hub import is_dataset, records_in_dataset
 from tasks.stage import Rows, stage
 from warehouse.draft import hash_json
 from warehouse.schemas import ITEMS, Row
@@ -34,8 +34,8 @@ class Columns(BaseModel):
         default={}, description="rows whose fields have these values"
     )
     id: str | None = Field(default=None, description="None: the place in the file")
-    question: tuple[str, ...]
-    context: tuple[str, ...] = ()
+    question: tuple[str, ...] = Field(description="what is asked")
+    context: tuple[str, ...] = Field(default=(), description="what is shown with the question")
     answers: tuple[str, ...] = Field(
         default=(), description="accepted ones; of a choice: place, letter or text"
     )
@@ -46,14 +46,16 @@ class Columns(BaseModel):
         default=False, description='the question stands between "Question:" and "Answer:"'
     )
     after: str | None = Field(default=None, description="the answer is what follows this text")
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = Field(default=(), description="of a multiple choice")
     first: int = Field(
         default=0, description="the number of the first option, where answers are numbers"
     )
     shuffled: bool = Field(
         default=False, description="options come in an order drawn for each item"
     )
-    kind: str | None = None
+    kind: str | None = Field(
+        default=None, description="what is stored as the type of an item, such as a subject"
+    )
     criteria: tuple[str, ...] = Field(
         default=(), description="of a rubric: texts, or objects with text and weight"
     )
@@ -96,7 +98,7 @@ def read_items(
 
 def _rows(source: str) -> Iterator[Any]:
     if is_dataset(source):
-        return (dict(record.fields) for record in found_in_dataset(source))
+        return (dict(record.fields) for record in records_in_dataset(source))
     return read_rows(Path(source))
 
 

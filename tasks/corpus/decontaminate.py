@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow.parquet as pq
 
-from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.alike import find_alike
 from corpus_prep.contamination.benchmarks import Benchmark, read_passages
 from corpus_prep.contamination.ngrams import (
@@ -79,7 +78,7 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
     *,
     screened: Sequence[Table] = (),
     rule: NgramRule,
-    alignment: AlignmentRule | None = None,
+    alignment: bool = False,
     likeness: MinHashing | None = None,
     bands: Table | None = None,
     canaries: int = 0,
@@ -105,7 +104,7 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
     write_runs(texts, rule, runs)
     if canaries:
         planted, birds = plant_passages(
-            corpus, texts, rule, alignment is not None, canaries, seed, folder / CANARIES
+            corpus, texts, rule, alignment, canaries, seed, folder / CANARIES
         )
     with find_passages(
         planted, corpus.num_documents, texts, runs, rule, alignment, folder, workers

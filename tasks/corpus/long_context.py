@@ -22,7 +22,13 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from corpus_prep.clusters.document_sets import Distractors, Padding, SetSettings, Shown, sets_of
+from corpus_prep.clusters.document_sets import (
+    Distractors,
+    Padding,
+    SetSettings,
+    SizedDocument,
+    sets_of,
+)
 from corpus_prep.clusters.lengths import members as members_of
 from corpus_prep.clusters.lengths import write_lengths
 from corpus_prep.clusters.segments import Count, Splitting, write_segments
@@ -79,7 +85,7 @@ def make_document_sets(memberships: Table, lengths: Table, *, settings: SetSetti
     """Yield the document sets made from clusters, one by one. Raises ValueError if there are
     none."""
     num_sets = 0
-    documents = Shown.of(members_of(memberships.paths(), lengths.paths()))
+    documents = SizedDocument.of(members_of(memberships.paths(), lengths.paths()))
     for cluster, members in groupby(documents, key=lambda document: document.cluster):
         for number, chosen in enumerate(sets_of(list(members), settings)):
             num_sets += 1
@@ -101,12 +107,14 @@ def pad_document_sets(sets: Table, memberships: Table, lengths: Table, *, paddin
     )
     rows = (row for batch in sets.batches() for row in batch.to_pylist())
     for set_id, members in groupby(rows, key=lambda row: row["set_id"]):
-        own = [Shown(row["document_id"], row["cluster"], row["num_tokens"]) for row in members]
+        own = [
+            SizedDocument(row["document_id"], row["cluster"], row["num_tokens"]) for row in members
+        ]
         budget, shown = distractors.pad(set_id, own, padding)
         yield from _rows(f"{set_id}-{budget}", shown)
 
 
-def _rows(set_id: str, shown: Iterable[tuple[Shown, str]]) -> Iterator[SetMember]:
+def _rows(set_id: str, shown: Iterable[tuple[SizedDocument, str]]) -> Iterator[SetMember]:
     for position, (document, kind) in enumerate(shown):
         yield {
             "set_id": set_id,

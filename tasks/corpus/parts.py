@@ -2,7 +2,7 @@
 several tables.
 
 segments = split_documents(place, documents, splitting=Splitting(max_tokens=2_000), count=count)
-parts    = part_articles(place, segments, rules=TableRules(), label="parts")
+parts    = part_articles(place, segments, label="parts")
 articles = join_parts(place, parts, label="articles")
 samples  = draw_parts(place, parts, task_types=TASK_TYPES, count=64, seed=0)
 """
@@ -13,8 +13,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_prep.read.tables import as_markdown, begins_table, paragraphs, table_rows
 from tasks.stage import Rows, rows_by, stage
@@ -28,25 +26,16 @@ SINGLE = "single_table"
 MIXED = "text_and_table"
 SEVERAL = "multi_table"
 TASK_TYPES = (SINGLE, MIXED, SEVERAL)
-
-
-class TableRules(BaseModel):
-    """Which tables can be asked about: not the info boxes and navigation bars that lay out a
-    page."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    min_rows: int = Field(default=4, ge=2, description="the names of the columns among them")
-    min_columns: int = Field(default=2, ge=1, description="in most of its rows")
-    max_cell_chars: int = Field(
-        default=160, ge=1, description="on average of a cell: longer ones are prose in a frame"
-    )
-    min_filled: float = Field(default=0.5, ge=0, le=1, description="share of cells with text")
-    min_prose_chars: int = Field(default=200, ge=1, description="of prose that is asked about")
+# Which tables can be asked about: not the info boxes and navigation bars that lay out a page.
+MIN_ROWS = 4  # the names of the columns among them
+MIN_COLUMNS = 2  # in most of its rows
+MAX_CELL_CHARS = 160  # on average of a cell: longer ones are prose in a frame
+MIN_FILLED = 0.5  # share of cells with text
+MIN_PROSE_CHARS = 200  # of prose that is asked about
 
 
 @stage(DOCUMENTS)
-def part_articles(segments: Table, *, rules: TableRules) -> Rows:
+def part_articles(segments: Table) -> Rows:
     """Yield every segment as a document, a piece of its article: tables as Markdown, prose without
     tags. A part unfit for questions is dropped with a reason, but stays in its article. Every piece
     of a table that was cut has the column names."""
@@ -59,11 +48,11 @@ def part_articles(segments: Table, *, rules: TableRules) -> Rows:
             rows = [names, *rows] if names and not begins_table(row["text"]) else rows
             names = rows[0] if rows else []
             text = as_markdown(rows) if rows else ""
-            reason = _unfit(rows, rules)
+            reason = _unfit(rows)
         else:
             text = paragraphs(row["text"])
             names = []
-            reason = "too little prose" if len(text) < rules.min_prose_chars else None
+            reason = "too little prose" if len(text) < MIN_PROSE_CHARS else None
         ids = {
             "document_id": f"{row['document_id']}#{row['position']:04d}-{row['kind']}",
             "source": row["document_id"],
@@ -77,17 +66,17 @@ def part_articles(segments: Table, *, rules: TableRules) -> Rows:
         }
 
 
-def _unfit(rows: list[list[str]], rules: TableRules) -> str | None:
+def _unfit(rows: list[list[str]]) -> str | None:
     """Why no question is asked about a table; None if it is fit."""
     cells = [cell for row in rows for cell in row]
     widths = Counter(map(len, rows))
-    if len(rows) < rules.min_rows:
+    if len(rows) < MIN_ROWS:
         return "too few rows"
-    if widths.most_common(1)[0][0] < rules.min_columns:
+    if widths.most_common(1)[0][0] < MIN_COLUMNS:
         return "too few columns"
-    if sum(map(bool, cells)) < rules.min_filled * len(cells):
+    if sum(map(bool, cells)) < MIN_FILLED * len(cells):
         return "mostly empty"
-    if sum(map(len, cells)) > rules.max_cell_chars * len(cells):
+    if sum(map(len, cells)) > MAX_CELL_CHARS * len(cells):
         return "prose in a frame"
     return None
 

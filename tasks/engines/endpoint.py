@@ -51,14 +51,16 @@ class ChatEndpoint(BaseModel):
         default=(), description="left out of requests: what the endpoint refuses, as seed"
     )
     max_concurrency: int = Field(default=32, ge=1, description="requests in flight, at most")
-    requests_per_minute: float | None = Field(default=None, gt=0)
+    requests_per_minute: float | None = Field(
+        default=None, gt=0, description="the provider's limit; none: as fast as it answers"
+    )
     tokens_per_minute: float | None = Field(
         default=None, gt=0, description="of prompts and replies together"
     )
     timeout_s: float = Field(
         default=120, gt=0, description="of one request, from sending it to the last byte"
     )
-    retries: int = Field(default=6, ge=0)
+    retries: int = Field(default=6, ge=0, description="of a request that failed")
     max_wait_s: float = Field(default=120, gt=0, description="longest wait before one retry")
     max_failed_share: float = Field(
         default=0.05,

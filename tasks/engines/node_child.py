@@ -193,5 +193,5 @@ def _told(needs: dict[str, float]) -> str:
 
 def _own_addresses(ray: Any) -> list[str]:
     """The addresses at which nodes may reach this process, the likeliest first."""
-    found = [ray.util.get_node_ip_address(), socket.gethostname()]
-    return list(dict.fromkeys(found))
+    names = [ray.util.get_node_ip_address(), socket.gethostname()]
+    return list(dict.fromkeys(names))

@@ -23,7 +23,7 @@ ADAPTER = "adapter_config.json"
 GIB = 1 << 30
 
 
-class Served(BaseModel):
+class Serving(BaseModel):
     """What to serve, under which name, and where."""
 
     config: EngineConfig
@@ -34,7 +34,7 @@ class Served(BaseModel):
     merged: Path  # where a merged model is kept
 
 
-def arguments(served: Served) -> list[str]:
+def arguments(served: Serving) -> list[str]:
     """The command line of vLLM's server."""
     config = served.config
     policy = served.policy
@@ -85,7 +85,7 @@ def merged(policy: Policy, folder: Path) -> Path:
 
 def main(text: str) -> None:
     """Serve until interrupted."""
-    served = Served.model_validate_json(text)
+    served = Serving.model_validate_json(text)
     command = arguments(served)
     # the entry point `vllm serve` asks for the version of the package vllm, which the build for
     # CPUs does not have

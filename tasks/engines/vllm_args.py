@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tasks.models.engine import EngineConfig, local_folder
+from tasks.models.engine import MAX_LORAS, EngineConfig, local_folder
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM has kernels for
 
@@ -26,7 +26,7 @@ def engine_args(config: EngineConfig) -> Any:
         optional |= {
             "enable_lora": True,
             "max_lora_rank": lora_rank(config.max_lora_rank),
-            "max_loras": config.max_loras,
+            "max_loras": MAX_LORAS,
             "lora_target_modules": adapted_modules(config.model),
         }
     if config.device == "cpu":

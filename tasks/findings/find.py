@@ -81,18 +81,18 @@ def findings(
     def ask(sql: str, parameters: dict[str, Any]) -> list[Row]:
         return lake.query(run, sql, parameters, near).rows
 
-    found = []
+    of_run = []
     for rule in read_rules(folders):
         if isinstance(rule, Unreadable):
-            found.append(_broken("rules", str(rule)))
+            of_run.append(_broken("rules", str(rule)))
             continue
         try:
             finding = _apply(rule, ask, values)
         except (duckdb.Error, KeyError, ValueError) as problem:
             finding = _broken(rule.name, f"the rule {rule.name} cannot be computed: {problem}")
         if finding is not None:
-            found.append(finding)
-    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+            of_run.append(finding)
+    return sorted(of_run, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def _apply(rule: Rule, ask: Ask, values: dict[str, Any]) -> Finding | None:

@@ -38,6 +38,7 @@ def _variable(name: str) -> str:
 
 # of an environment variable that holds a key; empty: there is no key
 VariableName = Annotated[str, AfterValidator(_variable)]
+MAX_LORAS = 4  # adapters in one batch of an engine: as many as it may serve players at once
 MOST_TOKENS = 1 << 26  # of a context: more is a slip
 METADATA = "__metadata__"  # the key of a safetensors header that is no tensor
 
@@ -102,26 +103,56 @@ class EngineConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    kind: Literal["vllm", "openai"] = "vllm"
-    place: Literal["local", "ray"] = "local"
-    model: str
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    max_model_len: int = Field(gt=0, le=MOST_TOKENS)
+    kind: Literal["vllm", "openai"] = Field(
+        default="vllm",
+        description="vllm: in this process; openai: servers behind `urls` that return token ids",
+    )
+    place: Literal["local", "ray"] = Field(
+        default="local",
+        description='"ray": on a node of the Ray cluster that has room, which changes no row',
+    )
+    model: str = Field(
+        description=(
+            "loaded first: a folder or owner/name on the hub; policies of its architecture"
+            " replace its weights in place"
+        )
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="of weights and arithmetic"
+    )
+    max_model_len: int = Field(
+        gt=0, le=MOST_TOKENS, description="tokens of prompt and reply together, at most"
+    )
     yarn: Yarn | None = None
-    device: Literal["cpu", "cuda"] = "cpu"
-    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
-    kv_cache_bytes: int = Field(default=1 << 28, gt=0)
-    tensor_parallel: int = Field(default=1, ge=1)
-    max_lora_rank: int = Field(default=0, ge=0)
-    max_loras: int = Field(default=4, ge=1)
-    max_num_seqs: int = Field(default=256, ge=1)
-    max_batched_tokens: int = Field(default=8192, ge=1)
-    enforce_eager: bool = False
-    threads: int = Field(default=1, ge=1)
-    urls: tuple[str, ...] = ()
-    api_key_env: VariableName = "OPENAI_API_KEY"
-    timeout_s: float = Field(default=600, gt=0)
-    retries: int = Field(default=4, ge=0)
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="what vLLM runs on")
+    gpu_memory_utilization: float = Field(
+        default=0.9, gt=0, le=1, description="share of a GPU's memory that vLLM takes"
+    )
+    kv_cache_bytes: int = Field(default=1 << 28, gt=0, description="of the KV cache on CPUs")
+    tensor_parallel: int = Field(default=1, ge=1, description="GPUs that share one model")
+    max_lora_rank: int = Field(
+        default=0, ge=0, description="largest rank of an adapter; 0: adapters are off"
+    )
+    max_num_seqs: int = Field(default=256, ge=1, description="replies sampled at once, at most")
+    max_batched_tokens: int = Field(
+        default=8192, ge=1, description="of one forward pass: bounds the memory for activations"
+    )
+    enforce_eager: bool = Field(
+        default=False,
+        description="no CUDA graphs and no compilation: starts sooner, samples more slowly",
+    )
+    threads: int = Field(default=1, ge=1, description="of vLLM on CPUs")
+    urls: tuple[str, ...] = Field(
+        default=(), description='of kind="openai", up to `/v1`; requests are spread over them'
+    )
+    api_key_env: VariableName = Field(
+        default="OPENAI_API_KEY",
+        description=(
+            "name of the environment variable that holds the servers' key; empty: no key is sent"
+        ),
+    )
+    timeout_s: float = Field(default=600, gt=0, description="of one request to a server")
+    retries: int = Field(default=4, ge=0, description="of a request to a server that failed")
 
     @model_validator(mode="after")
     def _adapters_on_cpus_are_of_one_process(self) -> "EngineConfig":

@@ -19,7 +19,7 @@ class Yarn(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    factor: float = Field(gt=1)
+    factor: float = Field(gt=1, description="how many times the positions are stretched")
     original: int | None = Field(
         default=None,
         ge=1,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from string import ascii_uppercase
 
 from tasks.clusters import members_of
-from tasks.monitors.drift import Chosen
+from tasks.monitors.drift import Choice
 from tasks.monitors.monitor import OF, Measured
 from tasks.prompt import Row
 from tasks.rollouts.tokens import cut_tokens
@@ -28,7 +28,7 @@ AUDITOR = "auditor"
 Sound = Callable[[Task], bool | None]  # whether a task is worth training on; None if unknown
 
 
-class Passed(Chosen):
+class TaskChoice(Choice):
     """Columns of a selection, a group or a pool entry."""
 
     task_id: str
@@ -36,7 +36,7 @@ class Passed(Chosen):
 
 def let_through(
     tasks: Iterable[Task],
-    chosen: Iterable[Passed],
+    chosen: Iterable[TaskChoice],
     labels: Iterable[Label] = (),
     passed: Collection[str] = (),
 ) -> Iterator[Task]:
@@ -51,7 +51,7 @@ def let_through(
 
 def gate_leaks(
     tasks: list[Task],
-    chosen: list[Passed],
+    chosen: list[TaskChoice],
     labels: Iterable[Label] = (),
     audits: Iterable[Gate] = (),
     *,
@@ -72,7 +72,7 @@ def gate_leaks(
 
 def show_passed(
     tasks: list[Task],
-    chosen: list[Passed],
+    chosen: list[TaskChoice],
     labels: Iterable[Label] = (),
     documents: Iterable[Document] = (),
     memberships: Iterable[Membership] = (),
@@ -93,13 +93,13 @@ def show_passed(
     for task in random.Random(seed).sample(candidates, min(count, len(candidates))):
         source = task["document_id"] or ""
         ids = members[cluster_of[source]] if source in cluster_of else task["evidence"] or [source]
-        shown = cut_tokens("\n\n".join(text_of[i] for i in ids if i in text_of), model, limit)
+        text = cut_tokens("\n\n".join(text_of[i] for i in ids if i in text_of), model, limit)
         offered = zip(ascii_uppercase, task["options"] or [], strict=False)
         options = [{"letter": letter, "text": text} for letter, text in offered]
         values = {
             "task": task["text"],
             "options": options,
             "reference": task["reference"] or "",
-            "documents": shown,
+            "documents": text,
         }
         yield {"task_id": task["task_id"], "task_type": task["task_type"], **values}

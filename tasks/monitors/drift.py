@@ -26,7 +26,7 @@ class Length(TypedDict):
     num_sampled_tokens: int
 
 
-class Chosen(TypedDict):
+class Choice(TypedDict):
     """Columns of a selection, a group or a pool entry."""
 
     kept: bool
@@ -66,7 +66,7 @@ def untrained(*, num_steps: int) -> Measured:
 
 
 def survivors(
-    chosen: list[Chosen], *, passed: Collection[str] = (), first: float | None = None
+    chosen: list[Choice], *, passed: Collection[str] = (), first: float | None = None
 ) -> Measured:
     """Yield 1 for a candidate that a filter let through, else 0; and the share let through over the
     share `first`.

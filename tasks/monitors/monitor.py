@@ -136,13 +136,13 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
     With `attempts`, unreadable replies are replaced by further attempts and have no limit.
     """
     reasons = replies.arrow["malformed"].to_pylist()
-    given = [why for why in reasons if why not in NOT_SAMPLED]
+    sampled = [why for why in reasons if why not in NOT_SAMPLED]
     shares = {
         "max_engine_failure": reasons.count(UNANSWERED["error"]) / max(1, len(reasons)),
         "max_over_limit": reasons.count(TOO_LONG) / max(1, len(reasons)),
     }
     if not attempts:
-        shares["max_malformed"] = sum(why is not None for why in given) / max(1, len(given))
+        shares["max_malformed"] = sum(why is not None for why in sampled) / max(1, len(sampled))
     for name, share in shares.items():
         limit = getattr(limits, name)
         if limit is not None and is_beyond(name, share, limit):
@@ -160,8 +160,8 @@ def _most_frequent(reasons: list[str | None]) -> str:
     'Of 4 replies: no question 2, no answer 1'
     """
     counts = Counter(why for why in reasons if why is not None)
-    shown = ", ".join(f"{why} {number}" for why, number in counts.most_common(MOST_REASONS))
-    return f"Of {len(reasons)} replies: {shown}"
+    numbers = ", ".join(f"{why} {number}" for why, number in counts.most_common(MOST_REASONS))
+    return f"Of {len(reasons)} replies: {numbers}"
 
 
 def canary_errors(judgments: list[Judgment], first: Sequence[Judgment] = ()) -> Measured:
@@ -208,10 +208,10 @@ def vote_gap(
 def truths(answers: list[Answer], tasks: list[Task], oracle: Truth) -> dict[str, bool | None]:
     """Whether each readable answer is right, by its rollout."""
     task_of = {row["task_id"]: row for row in tasks if row["text"] is not None}
-    given = ((row["rollout_id"], task_of.get(row["task_id"]), row["answer"]) for row in answers)
+    answered = ((row["rollout_id"], task_of.get(row["task_id"]), row["answer"]) for row in answers)
     return {
         rollout_id: oracle(task, answer)
-        for rollout_id, task, answer in given
+        for rollout_id, task, answer in answered
         if task and answer is not None
     }
 

@@ -159,18 +159,18 @@ def _around(text: str, spans: list[tuple[int, int]]) -> list[tuple[str, str]]:
 
 
 def _decided(mentions: list[Mention]) -> str:
-    given = [
+    words = [
         m
         for m in mentions
         if not (_DENIED.search(m.before) or _TAKEN_BACK.match(m.after) or _is_reported(m))
     ]
     if len({mention.value for mention in mentions}) > 1:
         offered = _offered(mentions)
-        given = [m for m in given if m not in offered and not _is_supposed(m)]
-    if not given:
+        words = [m for m in words if m not in offered and not _is_supposed(m)]
+    if not words:
         raise Malformed("no verdict is decided on")
-    unquoted = [m for m in given if not (_QUOTE.search(m.before) and _QUOTE_ENDS.match(m.after))]
-    return (unquoted or given)[-1].value
+    unquoted = [m for m in words if not (_QUOTE.search(m.before) and _QUOTE_ENDS.match(m.after))]
+    return (unquoted or words)[-1].value
 
 
 def _is_reported(mention: Mention) -> bool:

@@ -69,10 +69,10 @@ def overlap(reference: str, answer: str) -> float:
     (0.333, 0.0)
     """
     expected = Counter(words_of(reference))
-    given = Counter(words_of(answer))
-    shared = (expected & given).total()
+    answer_words = Counter(words_of(answer))
+    shared = (expected & answer_words).total()
     if shared:
-        return 2 * shared / (expected.total() + given.total())
+        return 2 * shared / (expected.total() + answer_words.total())
     return 0.0
 
 
@@ -86,9 +86,9 @@ def holds(reference: str, answer: str) -> bool:
     (True, False)
     """
     wanted = _normalised(reference)
-    given = _normalised(answer)
+    own = _normalised(answer)
     if not _split(wanted, " "):
         raise Malformed("the reference has no words to look for")
     return any(
-        f" {' '.join(_split(wanted, h))} " in f" {' '.join(_split(given, h))} " for h in (" ", "")
+        f" {' '.join(_split(wanted, h))} " in f" {' '.join(_split(own, h))} " for h in (" ", "")
     )

@@ -112,8 +112,8 @@ def _queries(body: str, syntax: Syntax) -> list[str]:
     if len(body) > MAX_CALL_CHARS:
         return []
     arguments = _json_call(body) if syntax == "qwen" else _python_call(body)
-    given = arguments.get("query_list") or arguments.get("query")
-    queries = [given] if isinstance(given, str) else given
+    value = arguments.get("query_list") or arguments.get("query")
+    queries = [value] if isinstance(value, str) else value
     if isinstance(queries, list) and all(isinstance(query, str) for query in queries):
         return queries
     return []

@@ -35,9 +35,9 @@ def same_number(item: Row, answer: str) -> dict[str, float]:
 
 def same_report_number(item: Row, answer: str) -> dict[str, float]:
     """DocMath-Eval's own rule, and `strict`, which is `same_number`."""
-    given = numbers.number_in(answer).value
+    number = numbers.number_in(answer).value
     accuracy = any(
-        same_digits(numbers.number_in(right).value, given) for right in item["references"]
+        same_digits(numbers.number_in(right).value, number) for right in item["references"]
     )
     return {"accuracy": float(accuracy), "strict": same_number(item, answer)["accuracy"]}
 
@@ -82,11 +82,11 @@ def same_text(right: str, answer: str) -> bool:
     [True, True, True, False]
     """
     wanted = _plain(right)
-    given = _plain(without_latex(answer))
-    if wanted == given:
+    text = _plain(without_latex(answer))
+    if wanted == text:
         return True
     try:
-        return float(wanted) == float(given)
+        return float(wanted) == float(text)
     except ValueError:
         return False
 

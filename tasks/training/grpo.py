@@ -23,9 +23,11 @@ class LoRASettings(_Frozen):
     `targets` are names of modules, or "all-linear".
     """
 
-    rank: int = Field(default=16, ge=1)
-    alpha: float = Field(default=32.0, gt=0)
-    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    rank: int = Field(default=16, ge=1, description="of the adapter")
+    alpha: float = Field(default=32.0, gt=0, description="its product is scaled by alpha / rank")
+    targets: tuple[str, ...] | Literal["all-linear"] = Field(
+        default="all-linear", description="names of modules that have one"
+    )
 
 
 class GRPOSettings(_Frozen):
@@ -58,9 +60,16 @@ class GRPOSettings(_Frozen):
             " None: it stays"
         ),
     )
-    loss_type: LossType = "dapo"
-    epsilon_low: float = Field(default=0.2, gt=0, lt=1)
-    epsilon_high: float = Field(default=0.2, gt=0)
+    loss_type: LossType = Field(
+        default="dapo",
+        description="what the sum of a step's token terms is divided by: see the class",
+    )
+    epsilon_low: float = Field(
+        default=0.2, gt=0, lt=1, description="the ratio is clipped below 1 - epsilon_low"
+    )
+    epsilon_high: float = Field(
+        default=0.2, gt=0, description="the ratio is clipped above 1 + epsilon_high"
+    )
     beta: float = Field(
         default=1e-3,
         ge=0,
@@ -72,7 +81,9 @@ class GRPOSettings(_Frozen):
     dual_clip: float | None = Field(
         default=3.0, gt=1, description="where A < 0 the objective is at least dual_clip * A"
     )
-    importance_sampling_level: Literal["token", "sequence"] = "token"
+    importance_sampling_level: Literal["token", "sequence"] = Field(
+        default="token", description='"sequence": one ratio for a reply, as in GSPO'
+    )
     on_policy: bool = Field(
         default=False,
         description=(
@@ -87,10 +98,15 @@ class GRPOSettings(_Frozen):
         default=None, ge=1, description="the constant of dr_grpo"
     )
     max_grad_norm: float = Field(default=1.0, ge=0, description="0 = no clipping")
-    weight_decay: float = Field(default=0.0, ge=0)
-    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
-    adam_beta2: float = Field(default=0.999, ge=0, lt=1)
-    adam_epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0, description="of AdamW")
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1, description="of AdamW; torch's default")
+    adam_beta2: float = Field(
+        default=0.999,
+        ge=0,
+        lt=1,
+        description="of AdamW; torch's default, where large models often take 0.95",
+    )
+    adam_epsilon: float = Field(default=1e-8, gt=0, description="of AdamW; torch's default")
     optimizer_steps: int = Field(
         default=1, ge=1, description="k: the file, in its order, is split into k equal mini-batches"
     )
@@ -115,9 +131,16 @@ class GRPOSettings(_Frozen):
             "of the weights that engines load; trained ones stay float32, and an adapter is float32"
         ),
     )
-    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    gradient_checkpointing: bool = False
-    seed: int = Field(default=0, ge=0, lt=1 << 32)
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = Field(
+        default="sdpa", description="flash_attention_2 needs a GPU and its package"
+    )
+    gradient_checkpointing: bool = Field(
+        default=False,
+        description="activations are computed twice and not kept: less memory, a third more time",
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=1 << 32, description="of an adapter's first weights, and of dropout"
+    )
 
     def decayed(self, num_updates: int) -> Self:
         """The settings of a player's next update after `num_updates`.
@@ -284,7 +307,7 @@ class StepMetrics(_Frozen):
     )
 
 
-class Probed(_Frozen):
+class RowScore(_Frozen):
     """The trained policy's score of a row of the batch.
 
     `logprob` is the sum of its sampled tokens' natural log-probabilities.
@@ -307,7 +330,7 @@ class UpdateResult(_Frozen):
     num_datums: int
     num_tokens: int
     duration_s: float
-    probed: tuple[Probed, ...] = ()
+    probed: tuple[RowScore, ...] = ()
 
 
 class NonFiniteUpdateError(RuntimeError):
@@ -322,12 +345,12 @@ class NonFiniteUpdateError(RuntimeError):
         self.loss = loss
         self.grad_norm = grad_norm
         self.rollout_ids = rollout_ids
-        shown = ", ".join(rollout_ids[:8])
+        named = ", ".join(rollout_ids[:8])
         if len(rollout_ids) > 8:
-            shown += ", ..."
+            named += ", ..."
         super().__init__(
             f"optimizer step {step}: loss {loss}, gradient norm {grad_norm}; nothing was written. "
-            f"Rollouts of the micro-batches at fault: {shown or 'none, only the gradient'}"
+            f"Rollouts of the micro-batches at fault: {named or 'none, only the gradient'}"
         )
 
     def __reduce__(self):

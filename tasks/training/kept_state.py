@@ -35,7 +35,7 @@ Identity = tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True)
-class Unwritten:
+class UnwrittenState:
     """A state that an update left in memory for `write`.
 
     `policy` is the identity of its policy's files; `writes` and `weights` go to `Share.save`.
@@ -48,7 +48,7 @@ class Unwritten:
 
 
 _shares: dict[Identity, Share] = {}
-_unwritten: list[Unwritten] = []
+_unwritten: list[UnwrittenState] = []
 _references: dict[tuple[Identity, str], list[torch.Tensor]] = {}
 _load_model = grpo_trainer.create_model_from_path
 
@@ -72,7 +72,7 @@ def keep_unwritten(optimizer: Any, policy: Path, *, writes: bool, weights: bool)
     share = _copy(optimizer)
     if not share:
         return False
-    _unwritten.append(Unwritten(identity(policy), share, writes, weights))
+    _unwritten.append(UnwrittenState(identity(policy), share, writes, weights))
     return True
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tasks.training.datums import Datums, collate
-from tasks.training.grpo import Probed
+from tasks.training.grpo import RowScore
 from tasks.training.stored_rollouts import StoredRolloutsTrainer
 
 MOST = 8
 
 
-def probe(trainer: StoredRolloutsTrainer, datums: Datums) -> tuple[Probed, ...]:
+def probe(trainer: StoredRolloutsTrainer, datums: Datums) -> tuple[RowScore, ...]:
     """Score rows of the shorter half, spread over its lengths; all processes score the same rows.
 
     Empty if rollouts were sampled at a temperature other than 1: engines score at 1.
@@ -25,5 +25,5 @@ def probe(trainer: StoredRolloutsTrainer, datums: Datums) -> tuple[Probed, ...]:
     probed = []
     for row in rows.tolist():
         logps = trainer.policy_logps(collate(datums, [row], row))
-        probed.append(Probed(row=row, logprob=float(logps.double().sum())))
+        probed.append(RowScore(row=row, logprob=float(logps.double().sum())))
     return tuple(probed)

@@ -31,7 +31,7 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-class Packed:
+class PackedRow:
     """Where prompt and answers lie in a packed row.
 
     `prefix` is the number of the prompt's tokens without its last, `answers` the number of each
@@ -45,7 +45,7 @@ class Packed:
         self.attended = 0
 
     @classmethod
-    def of(cls, prompt_tokens: int, answer_tokens: Sequence[int]) -> Packed:
+    def of(cls, prompt_tokens: int, answer_tokens: Sequence[int]) -> PackedRow:
         return cls(prompt_tokens - 1, tuple(answer_tokens))
 
     def pack(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -92,7 +92,7 @@ def _attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    packed: Packed | None = None,
+    packed: PackedRow | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention with transformers' signature, also for packed rows.

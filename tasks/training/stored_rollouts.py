@@ -24,7 +24,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from tasks.training import head, kept_state, policy_files, state
 from tasks.training.checkpoint import Checkpoint
 from tasks.training.grpo import GRPOSettings, NonFiniteUpdateError, StepMetrics
-from tasks.training.shared_prompts import Packed, understand_packed_rows
+from tasks.training.shared_prompts import PackedRow, understand_packed_rows
 
 # a token is far if the policy finds it at least twice, or at most half, as likely as the sampler
 FAR = math.log(2)
@@ -92,7 +92,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._at_fault: list[str] = []
         self._logps = torch.empty(0)
         self._sampled = torch.empty(0)
-        self._packed: Packed | None = None
+        self._packed: PackedRow | None = None
         self._step_started = time.perf_counter()
 
     def _send_telemetry(self) -> None:
@@ -117,7 +117,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._packed = None
         answer_tokens = inputs.get("answer_tokens")
         if answer_tokens:
-            self._packed = Packed.of(inputs["prompt_ids"].size(1), answer_tokens)
+            self._packed = PackedRow.of(inputs["prompt_ids"].size(1), answer_tokens)
         if self.beta and "ref_per_token_logps" not in inputs:
             inputs["ref_per_token_logps"] = self._reference_logps(inputs)
         return inputs

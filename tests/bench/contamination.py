@@ -23,7 +23,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import NgramRule
 from tasks.corpus import decontaminate
@@ -176,7 +175,7 @@ def by_class(
         place, [*clean, documents(planted(passages, classes, bool(prefix)))], label="planted"
     )
     found = decontaminate.find_contaminations(
-        place, table, passages, rule=NgramRule(), alignment=AlignmentRule()
+        place, table, passages, rule=NgramRule(), alignment=True
     )
     screening = decontaminate.screen_contaminated(place, table, found)
     dropped = {row["document_id"] for row in screening.rows() if not row["kept"]}

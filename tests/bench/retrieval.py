@@ -29,7 +29,6 @@ import pyarrow.parquet as pq
 import torch
 
 from corpus_prep.clusters.kmeans import Clustering, cluster
-from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import Finder, NgramRule, passage_runs
 from corpus_prep.dedup.minhash import MinHashing
@@ -170,7 +169,7 @@ def decontamination() -> Iterator[Line]:
             table,
             passages_,
             rule=NgramRule(),
-            alignment=AlignmentRule(),
+            alignment=True,
             likeness=MinHashing(),
             canaries=NUM_CANARIES,
         )

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corpus_prep.read.documents import read_corpus
-from corpus_prep.read.seen import FIRST_SLOTS, Seen
+from corpus_prep.read.seen import FIRST_SLOTS, TextSet
 
 
 def test_what_was_added_is_known_and_nothing_else_while_it_grows():
     ids = [f"document {number}" for number in range(FIRST_SLOTS)]  # the slots double meanwhile
     random.Random(0).shuffle(ids)
-    seen = Seen()
+    seen = TextSet()
     for number, text in enumerate(ids):
         assert text not in seen and len(seen) == number
         seen.add(text)
@@ -23,13 +23,13 @@ def test_what_was_added_is_known_and_nothing_else_while_it_grows():
 
 
 def test_texts_that_differ_in_what_cannot_be_stored_are_two():
-    seen = Seen()
+    seen = TextSet()
     seen.add("a\ud800")
     assert "a\ud800" in seen and "a\ud801" not in seen and "a" not in seen
 
 
 def test_an_id_takes_less_than_a_string_in_a_set():
-    seen = Seen()
+    seen = TextSet()
     strings = set()
     for number in range(100_000):
         seen.add(f"doc-{number:08d}")

@@ -35,7 +35,7 @@ from trl.trainer import utils as trl_utils
 
 from tasks.training.grpo import GRPOSettings
 from tasks.training.sharding import SHARDED_BFLOAT16, shard_references_by_layer
-from tasks.training.shared_prompts import Packed
+from tasks.training.shared_prompts import PackedRow
 from tests.support.memory_tracker import MemoryTracker, patched
 
 
@@ -45,7 +45,7 @@ def fake_update(
     *,
     ranks: int,
     tokens: int,
-    packed: Packed | None = None,
+    packed: PackedRow | None = None,
     cuda: bool = True,
 ) -> dict[str, dict[str, int]]:
     """Bytes by kind at the peak of each phase, on one of `ranks` GPUs, with one row of `tokens`, or
@@ -79,7 +79,7 @@ def _work(
     settings: GRPOSettings,
     ranks: int,
     tokens: int,
-    packed: Packed | None,
+    packed: PackedRow | None,
     cuda: bool,
 ) -> dict[str, dict[str, int]]:
     tracker = MemoryTracker()
@@ -135,7 +135,7 @@ def _micro_batch(
     loss.sum().backward()
 
 
-def _inputs(tokens: int, packed: Packed | None) -> dict[str, Any]:
+def _inputs(tokens: int, packed: PackedRow | None) -> dict[str, Any]:
     if packed is None:
         ids = torch.ones((1, tokens), dtype=torch.int64)
         return {
@@ -230,7 +230,7 @@ def attention(
     key: Any,
     value: Any,
     attention_mask: Any,
-    packed: Packed | None = None,
+    packed: PackedRow | None = None,
     **_: Any,
 ) -> Any:
     if packed is not None:

@@ -16,7 +16,7 @@ from warehouse.schemas import (
     Flag,
     Hash,
     Long,
-    Parsed,
+    ReplyColumns,
     Reward,
     WhyMalformed,
     define,
@@ -102,11 +102,19 @@ def test_a_table_that_may_be_malformed_has_to_name_the_reply():
     ):
         define("bad", Guess, grain="a guess", key="guess_id")
     with pytest.raises(TypeError, match="table bad has no column rollout_id"):
-        define("bad", Guess, grain="a guess", key="guess_id", parsed=Parsed("rollout_id", "number"))
+        define(
+            "bad",
+            Guess,
+            grain="a guess",
+            key="guess_id",
+            parsed=ReplyColumns("rollout_id", "number"),
+        )
 
 
 def test_a_new_table_of_parsed_replies_is_seen_by_the_view_of_rollouts(new_table, store):
-    new_table("guesses", Guess, grain="a guess", key="guess_id", parsed=Parsed("said_in", "number"))
+    new_table(
+        "guesses", Guess, grain="a guess", key="guess_id", parsed=ReplyColumns("said_in", "number")
+    )
     place = store.run("r")
     publish(
         place,

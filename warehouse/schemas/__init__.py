@@ -49,7 +49,7 @@ from warehouse.schemas.columns import Flag as Flag
 from warehouse.schemas.columns import Hash as Hash
 from warehouse.schemas.columns import Logprob as Logprob
 from warehouse.schemas.columns import Long as Long
-from warehouse.schemas.columns import Parsed as Parsed
+from warehouse.schemas.columns import ReplyColumns as ReplyColumns
 from warehouse.schemas.columns import Row as Row
 from warehouse.schemas.columns import Schema as Schema
 from warehouse.schemas.columns import WhyMalformed as WhyMalformed

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from warehouse.schemas.columns import Parsed, WhyMalformed, define
+from warehouse.schemas.columns import ReplyColumns, WhyMalformed, define
 
 SCORE = (
     "how well the task was answered, 0..1: the mean over its answers for who proposed it, this"
@@ -43,7 +43,7 @@ ANSWERS = define(
     Answer,
     grain="an answer to a task: one rollout of the solving role",
     key="rollout_id",
-    parsed=Parsed("rollout_id", "answer"),
+    parsed=ReplyColumns("rollout_id", "answer"),
 )
 
 
@@ -99,7 +99,7 @@ VOTES = define(
     Vote,
     grain="one of a judge's votes on an answer",
     key="judge_rollout_id",
-    parsed=Parsed("judge_rollout_id", "vote"),
+    parsed=ReplyColumns("judge_rollout_id", "vote"),
 )
 
 
@@ -119,7 +119,7 @@ JUDGMENTS = define(
     Judgment,
     grain="a verdict on one answer by one criterion",
     key="rollout_id criterion_id",
-    parsed=Parsed("judge_rollout_id", "verdict"),
+    parsed=ReplyColumns("judge_rollout_id", "verdict"),
 )
 
 
@@ -148,7 +148,7 @@ MARKS = define(
     Mark,
     grain="one of a judge's marks for a task, or for an answer to it",
     key="judge_rollout_id position",
-    parsed=Parsed("judge_rollout_id", "mark", order="position"),
+    parsed=ReplyColumns("judge_rollout_id", "mark", order="position"),
 )
 
 

@@ -10,7 +10,7 @@ A table is a TypedDict whose annotations are its columns. `TABLES` is the regist
 
     VOTES = define(
         "votes", Vote, grain="one of a judge's votes on an answer", key="judge_rollout_id",
-        parsed=Parsed("judge_rollout_id", "vote"),
+        parsed=ReplyColumns("judge_rollout_id", "vote"),
     )
 
 The first note says what the column means, the second what a null means; a column without the second
@@ -49,7 +49,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ReplyColumns:
     """Which columns of a table of parsed replies name a rollout and what was read from its reply.
 
     `text` is what was read from the rollout's last reply.
@@ -75,7 +75,7 @@ class Schema:
     grain: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
-    parsed: Parsed | None = None
+    parsed: ReplyColumns | None = None
     finite: tuple[str, ...] = ()
 
     @property
@@ -98,7 +98,13 @@ TABLES: dict[str, Schema] = {}
 
 
 def define(
-    name: str, row: type, *, grain: str, key: str, parsed: Parsed | None = None, finite: str = ""
+    name: str,
+    row: type,
+    *,
+    grain: str,
+    key: str,
+    parsed: ReplyColumns | None = None,
+    finite: str = "",
 ) -> Schema:
     """Register and return the schema of a TypedDict.
 

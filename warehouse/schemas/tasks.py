@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from warehouse.schemas.columns import Long, Parsed, WhyMalformed, define
+from warehouse.schemas.columns import Long, ReplyColumns, WhyMalformed, define
 
 
 class Sample(TypedDict):
@@ -43,7 +43,7 @@ CHOICES = define(
     Choice,
     grain="the type of task that a role chose for a document",
     key="rollout_id",
-    parsed=Parsed("rollout_id", "task_type"),
+    parsed=ReplyColumns("rollout_id", "task_type"),
 )
 
 
@@ -80,7 +80,7 @@ TASKS = define(
     Task,
     grain="a task: one rollout of the proposing role, or one that was given, as a benchmark's",
     key="task_id",
-    parsed=Parsed("rollout_id", "text"),
+    parsed=ReplyColumns("rollout_id", "text"),
 )
 
 
@@ -98,7 +98,7 @@ GATES = define(
     Gate,
     grain="a check of a task",
     key="task_id gate",
-    parsed=Parsed("judge_rollout_id", "passed"),
+    parsed=ReplyColumns("judge_rollout_id", "passed"),
 )
 
 
@@ -120,7 +120,7 @@ RUBRICS = define(
     Criterion,
     grain="a criterion of a task's rubric; a malformed rubric is one row without criterion",
     key="criterion_id",
-    parsed=Parsed("judge_rollout_id", "criterion", order="position"),
+    parsed=ReplyColumns("judge_rollout_id", "criterion", order="position"),
 )
 
 

@@ -8,24 +8,24 @@ from flows.app.command.start import inquire
 from flows.app.service.waiting import waiting
 
 if TYPE_CHECKING:
-    from warehouse.provenance import Checked
+    from warehouse.provenance import DryRun
     from warehouse.store import Store
 
 
-def check(store: Store, run: str) -> Checked:
+def check(store: Store, run: str) -> DryRun:
     """What a dry run of the flow says about the run's tables.
 
     A run whose flow, settings or models are gone is not checked.
     """
     from flows.runtime.record import last_request
     from warehouse.freshness import NEVER_MADE
-    from warehouse.provenance import Checked
+    from warehouse.provenance import DryRun
 
     try:
         request = last_request(store, run)
         with waiting("the stages to be checked"):
             inquiry = inquire(request)
     except (ValueError, ImportError, OSError) as problem:
-        return Checked(problem=str(problem))
+        return DryRun(problem=str(problem))
     reasons = {address: why for address, why in inquiry.reasons if why and why != NEVER_MADE}
-    return Checked(reasons)
+    return DryRun(reasons)

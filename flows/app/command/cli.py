@@ -33,6 +33,7 @@ from flows.app.command.plan import plan
 from flows.app.command.seeds import seeds
 from flows.app.command.serve import serve
 from flows.app.command.services import down, services, stop, up
+from flows.app.command.settings import settings as settings_command
 from flows.app.command.sql import sql
 from flows.app.command.start import inquire, run_flow
 from flows.app.command.status import status
@@ -63,6 +64,7 @@ SECTIONS = {
         "fork",
         "pilot",
         "plan",
+        "settings",
         "launch",
         "study",
         "new",
@@ -156,7 +158,7 @@ def main() -> None:
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a setting, e.g. solver.steps=4.",
+    help="Change a setting, e.g. solver.steps=4; `selfplay settings FLOW` lists them.",
 )
 @click.option(
     "--here",
@@ -481,6 +483,7 @@ for command in (
     push,
     seeds,
     serve,
+    settings_command,
     sql,
     study,
     tasks,

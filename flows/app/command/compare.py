@@ -11,7 +11,7 @@ from tasks.reports.costs import COSTS, costs
 from warehouse.address import no_run
 from warehouse.fork import FORK
 from warehouse.provenance import (
-    Checked,
+    DryRun,
     by_reason,
     code_version,
     recipe_differences,
@@ -75,7 +75,7 @@ def _differences(one: Table, other: Table) -> list[Row]:
     return differences
 
 
-def stale_tables(store: Store, checked: Mapping[str, Checked]) -> list[Row]:
+def stale_tables(store: Store, checked: Mapping[str, DryRun]) -> list[Row]:
     """One row per run and reason why some of its tables are stale, or were not checked."""
     rows: list[Row] = []
     for run, dry_run in checked.items():

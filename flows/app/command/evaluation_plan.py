@@ -39,8 +39,8 @@ def print_evaluation_plan(
         f" replies of {'thinking' if thinks else 'plain'} models"
     )
     whole = dict.fromkeys(table[0], "") | {"benchmark": "all"} | totals
-    shown = [*table, whole | {"items": sum(line["items"] for line in table)}]
-    print_table([_as_text(line) for line in shown], f"{len(rows)} benchmarks")
+    lines = [*table, whole | {"items": sum(line["items"] for line in table)}]
+    print_table([_as_text(line) for line in lines], f"{len(rows)} benchmarks")
     differing = [row for row in rows if row.protocol.differs]
     for row in differing:
         click.echo(f"{row.benchmark.name} differs: {'; '.join(row.protocol.differs)}")

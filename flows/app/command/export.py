@@ -12,7 +12,7 @@ from flows.runtime.store_root import existing_store
 
 if TYPE_CHECKING:
     from flows.environments.write import Format
-    from warehouse.provenance import Checked
+    from warehouse.provenance import DryRun
     from warehouse.store import Store
 
 
@@ -158,7 +158,7 @@ def _stretched(folder: Path, yarn: dict[str, Any]) -> dict[str, Any]:
     return Yarn.model_validate(yarn).settings(folder)
 
 
-def _say_what_is_stale(checked: Checked) -> None:
+def _say_what_is_stale(checked: DryRun) -> None:
     if checked.problem:
         click.echo(f"not checked for stale tables: {checked.problem}")
     elif checked.stale:

@@ -33,13 +33,13 @@ def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
     """
     store = existing_store()
     check_run(store, name)
-    found = findings_of(store, name)
+    of_run = findings_of(store, name)
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(one) for one in found], default=str))
+        click.echo(json.dumps([dataclasses.asdict(one) for one in of_run], default=str))
         return
-    if not found:
+    if not of_run:
         click.echo("no findings: no rule found a problem in this run")
-    for finding in found:
+    for finding in of_run:
         print_finding(finding)
         click.echo(f"   rule {finding.rule}; compared with: {finding.comparison}")
         if with_sql:
@@ -50,12 +50,12 @@ def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
 
 def print_findings(store: Store, name: str) -> None:
     """Print the findings of a run in short, the gravest first; nothing if it has none."""
-    found = findings_of(store, name)
-    if not found:
+    of_run = findings_of(store, name)
+    if not of_run:
         return
-    for finding in found[:MOST]:
+    for finding in of_run[:MOST]:
         print_finding(finding)
-    more = f"{len(found) - MOST} more findings, and " if len(found) > MOST else ""
+    more = f"{len(of_run) - MOST} more findings, and " if len(of_run) > MOST else ""
     click.echo(f"   ({more}the rows of each: selfplay findings {name} --rows)")
 
 

@@ -84,13 +84,13 @@ def _short(row: dict[str, Any], by: str = "") -> dict[str, Any]:
     """A row of agreement in few columns, for a terminal of 80."""
     from tasks.judges.trial import share
 
-    shown = {"verdict": row["what"], "standard": row["standard"]}
+    line = {"verdict": row["what"], "standard": row["standard"]}
     if by:
-        shown[by] = row["part"].strip()
+        line[by] = row["part"].strip()
     else:
-        shown["yes"] = share(row["yes_rate"])
+        line["yes"] = share(row["yes_rate"])
     return {
-        **shown,
+        **line,
         "n": row["n"],
         "agree": share(row["agreement"]),
         "kappa": "–" if row["kappa"] is None else f"{row['kappa']:.2f}",

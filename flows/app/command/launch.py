@@ -116,6 +116,11 @@ def find_method(flow: str) -> Method:
     return getattr(flow_module(deployment), deployment["entrypoint"].rpartition(":")[2])
 
 
+def find_method_config(flow: str) -> type[Any]:
+    """The configuration class of a flow."""
+    return method_module(next(iter(deployments_of(flow).values())), "config").Config
+
+
 def flow_module(deployment: dict[str, Any]) -> Any:
     with waiting("the flow's libraries to load"):
         return method_module(deployment, "flow")

@@ -72,7 +72,7 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     """
     from flows.app.command.plan import configured
     from flows.app.launch.files import write
-    from flows.app.launch.job import Asked, make_job
+    from flows.app.launch.job import JobRequest, make_job
     from flows.plan.hardware import GPUS
     from flows.plan.plan import make_plan
     from flows.runtime.request import default_run
@@ -81,7 +81,7 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     if cfg.engine.device != "cuda":
         raise ValueError(f"{flow}/{profile} uses no GPU: `selfplay run` runs it on this machine")
     made = make_plan(cfg, GPUS[card], workload)
-    asked = Asked(
+    request = JobRequest(
         flow=flow,
         profile=profile,
         run=name or default_run(flow, profile),
@@ -91,7 +91,7 @@ def launch(  # noqa: PLR0913 -- one argument for each option
         hours=hours,
         mirror=mirror,
     )
-    job = make_job(asked, cfg, made)
+    job = make_job(request, cfg, made)
     default_place = str(Path.cwd() / "data") if kind == "slurm" else "selfplay"
     for path in write(kind, job, image, shared or default_place, output):
         click.echo(f"wrote {path}")

@@ -31,7 +31,7 @@ DIFFERENCES = """
 
 
 @dataclass(frozen=True)
-class Answered:
+class ExamScores:
     """A policy's answers to the questions: how it was asked, and the scores of every answer."""
 
     policy: Policy
@@ -113,7 +113,7 @@ def _ask(
     label: str,
     policy: Policy,
     at: Place,
-) -> Answered:
+) -> ExamScores:
     """A policy's answers, asked with a set of prompts."""
     cfg = run.cfg
     evaluation = cfg.evaluation.model_copy(
@@ -125,7 +125,7 @@ def _ask(
         changes["dialogues"] = cfg.dialogues.model_copy(update={"chat_template": "none"})
     asking = replace(run, cfg=cfg.model_copy(update=changes))
     exam = Exam.open(asking, file, index, label=label)
-    return Answered(policy, prompts, exam, at, exam.take(at, policy))
+    return ExamScores(policy, prompts, exam, at, exam.take(at, policy))
 
 
 def _prompts_of(cfg: Any) -> str:
@@ -149,7 +149,7 @@ def _with_error(score: float, standard_error: float | None) -> str:
     return f"{score:.3f} ± {standard_error:.3f}"
 
 
-def _print_differences(ours: Answered, best: Answered) -> None:
+def _print_differences(ours: ExamScores, best: ExamScores) -> None:
     base = f"{best.policy.id}, {best.prompts}"
     compare(
         ours.at.phase("evaluation"),

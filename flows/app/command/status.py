@@ -74,10 +74,10 @@ def scores_of(store: Store, name: str) -> dict[int | None, str]:
     """By iteration, the scores that were held out, as text; of several benchmarks the first two."""
     from warehouse.query import query
 
-    found: dict[int | None, list[str]] = {}
+    texts: dict[int | None, list[str]] = {}
     for row in query(store.root, SCORES, {"run": name}):
-        found.setdefault(row["iteration"], []).append(f"{row['score']:.3f}")
-    return {iteration: ", ".join(scores[:2]) for iteration, scores in found.items()}
+        texts.setdefault(row["iteration"], []).append(f"{row['score']:.3f}")
+    return {iteration: ", ".join(scores[:2]) for iteration, scores in texts.items()}
 
 
 SCORES = """
@@ -89,5 +89,5 @@ SCORES = """
 
 def _with_score(row: dict[str, Any], scores: dict[int | None, str]) -> dict[str, Any]:
     iteration = row["iteration"]
-    shown = "none" if iteration is None else iteration
-    return {**row, "iteration": shown, "score": scores.get(iteration, "")}
+    name = "none" if iteration is None else iteration
+    return {**row, "iteration": name, "score": scores.get(iteration, "")}

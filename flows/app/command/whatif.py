@@ -104,9 +104,9 @@ def _print_differences(what_if: WhatIf, compared: list[Table], whole: bool) -> N
         tasks = (table for table in store.tables(run) if table.schema.name == "tasks")
         rows = compare_kept(kept, what_if.instead, tasks)
         print_table(_counts(rows), "what would be kept, or no longer")
-        shown = rows if whole else rows[:LISTED]
+        listed = rows if whole else rows[:LISTED]
         print_table(
-            [_readable(_short(row)) for row in shown], f"{len(shown)} of {len(rows)}, by name"
+            [_readable(_short(row)) for row in listed], f"{len(listed)} of {len(rows)}, by name"
         )
     end = what_if.stopped
     if what_if.unmade:

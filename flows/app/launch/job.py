@@ -56,7 +56,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Asked:
+class JobRequest:
     """What the user asks for besides the profile."""
 
     flow: str
@@ -69,7 +69,7 @@ class Asked:
     mirror: str | None = None
 
 
-def make_job(asked: Asked, cfg: MethodSettings, plan: Plan) -> Job:
+def make_job(request: JobRequest, cfg: MethodSettings, plan: Plan) -> Job:
     """The job of a configuration with its plan.
 
     Raises ValueError if an engine or the trainer is larger than a node, if the plan does not fit
@@ -80,16 +80,16 @@ def make_job(asked: Asked, cfg: MethodSettings, plan: Plan) -> Job:
             f"it does not fit on {plan.gpu.name}: {'; '.join(plan.problems)}. `selfplay plan` says"
             " what would"
         )
-    num_nodes = nodes_of(cfg, asked.gpus_per_node)
-    hours = asked.hours
+    num_nodes = nodes_of(cfg, request.gpus_per_node)
+    hours = request.hours
     if hours is None:
         if plan.hours is None:
             raise ValueError("the method has no workload to compute hours from: give --hours")
         hours = max(1, math.ceil(SPARE_HOURS * plan.hours * cfg.iterations))
-    words = ["selfplay", "run", asked.flow, "--profile", asked.profile, "--run", asked.run]
-    if asked.corpus is not None:
-        words += ["--corpus", asked.corpus]
-    settings = list(asked.settings)
+    words = ["selfplay", "run", request.flow, "--profile", request.profile, "--run", request.run]
+    if request.corpus is not None:
+        words += ["--corpus", request.corpus]
+    settings = list(request.settings)
     if num_nodes > 1:
         settings.append("engine.place=ray")
         if cfg.judge_engine is not None and cfg.judge_engine.kind == "vllm":
@@ -97,14 +97,14 @@ def make_job(asked: Asked, cfg: MethodSettings, plan: Plan) -> Job:
     for setting in settings:
         words += ["--set", setting]
     push = None
-    if asked.mirror is not None:
-        push = shlex.join(["selfplay", "push", asked.run, asked.mirror, "--weights"])
+    if request.mirror is not None:
+        push = shlex.join(["selfplay", "push", request.run, request.mirror, "--weights"])
     return Job(
-        flow=asked.flow,
-        run=asked.run,
+        flow=request.flow,
+        run=request.run,
         num_nodes=num_nodes,
         # a run on one node may need fewer
-        gpus_per_node=asked.gpus_per_node if num_nodes > 1 else plan.num_gpus,
+        gpus_per_node=request.gpus_per_node if num_nodes > 1 else plan.num_gpus,
         gpu=plan.gpu.name,
         hours=hours,
         host_gb=math.ceil(1.1 * plan.host_gb),

@@ -32,7 +32,7 @@ MONITORS_NOTE = (
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """A run of the grid."""
 
     cell: Cell
@@ -43,12 +43,12 @@ class Planned:
         return self.cell.run_name(self.seed)
 
 
-def planned(grid: Grid, part: tuple[int, int] = (1, 1)) -> Iterator[Planned]:
+def planned(grid: Grid, part: tuple[int, int] = (1, 1)) -> Iterator[PlannedRun]:
     """Every run of a grid: all cells with the first seed, then with the next.
 
     `part` (2, 3) is the second of three parts, for processes that play side by side.
     """
-    runs = (Planned(cell, seed) for seed in range(grid.seeds) for cell in grid.cells())
+    runs = (PlannedRun(cell, seed) for seed in range(grid.seeds) for cell in grid.cells())
     number, num_parts = part
     for position, run in enumerate(runs):
         if position % num_parts == number - 1:

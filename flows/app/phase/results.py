@@ -51,12 +51,12 @@ class Results:
                 "collapse_errors": self.grid.collapse_errors,
             },
         )
-        found = {}
+        ends = {}
         for row in rows:
             if row["run"] in self.stopped and row["collapsed_at"] is None:
                 row = {**row, "collapsed_at": row["iterations"] + 1}
-            found[row["run"]] = row
-        return found
+            ends[row["run"]] = row
+        return ends
 
     def cells(self) -> list[Row]:
         """One row per cell with a finished run."""

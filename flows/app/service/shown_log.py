@@ -18,7 +18,7 @@ LOGGER = "selfplay"
 def shown_log() -> Iterator[None]:
     """Show what stages log while the block runs; consecutive fresh stages are counted."""
     short = ShortLog(say)
-    handler = _Shown(short)
+    handler = _ShortLog(short)
     logger = logging.getLogger(LOGGER)
     handlers = logger.handlers
     propagate = logger.propagate
@@ -35,7 +35,7 @@ def shown_log() -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _Shown(logging.Handler):
+class _ShortLog(logging.Handler):
     def __init__(self, short: ShortLog) -> None:
         super().__init__()
         self._short = short

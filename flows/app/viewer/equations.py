@@ -50,12 +50,12 @@ COMPARED: dict[type[ast.cmpop], Any] = {
 TIGHTEST = 5
 
 
-class Unknown(ValueError):
+class UnknownName(ValueError):
     """An equation that names what the reward does not have, or that is none."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class FilledEquation:
     """An equation in general, with one rollout's numbers, and its value: the stored reward."""
 
     source: str
@@ -68,7 +68,7 @@ class Shown:
 
 def show(
     params: Mapping[str, Any], components: Mapping[str, float], reward: float, folders: list[Path]
-) -> Shown | None:
+) -> FilledEquation | None:
     """The equation of a reward; None if none is declared, or none gives the stored reward.
 
     `params` are the parameters of the stage that stored it, `folders` those of methods outside
@@ -83,11 +83,11 @@ def show(
             if "if" in case and not compute(case["if"], values):
                 continue
             value = compute(case["reward"], values)
-        except (Unknown, ArithmeticError):
+        except (UnknownName, ArithmeticError):
             continue
         if math.isclose(value, reward, abs_tol=ROUNDING):
             text = case["reward"]
-            return Shown(
+            return FilledEquation(
                 source=declared.get("source", ""),
                 general=write(text),
                 numbers=write(text, values),
@@ -137,13 +137,13 @@ def _settings(value: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     >>> _settings({"weights": {"format": 0.1}, "tasks": {"address": "a"}, "weight": 1.0})
     {'weights.format': 0.1, 'tasks.address': 'a', 'settings.weight': 1.0}
     """
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, part in value.items():
         if isinstance(part, Mapping):
-            found |= {f"{name}.{key}": item for key, item in part.items()}
+            numbers |= {f"{name}.{key}": item for key, item in part.items()}
         elif not isinstance(part, list):
-            found[f"settings.{name}"] = part
-    return found
+            numbers[f"settings.{name}"] = part
+    return numbers
 
 
 # ---- expressions: numbers, names, + - * / **, comparisons, and four functions ----
@@ -164,7 +164,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
         case ast.Name() | ast.Attribute():
             name = ast.unparse(node)
             if values.get(name) is None:
-                raise Unknown(name)
+                raise UnknownName(name)
             return values[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY:
             return BINARY[type(op)][0](_value(left, values), _value(right, values))
@@ -178,7 +178,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
             return all(_value(part, values) for part in parts)
         case ast.BoolOp(op=ast.Or(), values=parts):
             return any(_value(part, values) for part in parts)
-    raise Unknown(ast.unparse(node))
+    raise UnknownName(ast.unparse(node))
 
 
 def names_in(text: str) -> set[str]:
@@ -211,7 +211,7 @@ def _written(node: ast.expr, values: Mapping[str, Any] | None, outer: int) -> st
             return f"−{_written(operand, values, TIGHTEST)}"
         case ast.Call(func=ast.Name(id=name), args=args):
             return f"{name}({', '.join(_written(arg, values, 0) for arg in args)})"
-    raise Unknown(ast.unparse(node))
+    raise UnknownName(ast.unparse(node))
 
 
 def _name(name: str) -> str:

@@ -17,7 +17,7 @@ from flows.plan.hardware import GIB
 from flows.plan.shapes import KNOWN, Shape
 from flows.plan.trainer import update_memory
 from tasks.training.grpo import GRPOSettings, LoRASettings, UpdateJob
-from tasks.training.shared_prompts import Packed
+from tasks.training.shared_prompts import PackedRow
 from tests.support.fake_update import fake_update
 from tests.support.grpo_jobs import stored
 
@@ -66,7 +66,9 @@ def test_a_plan_states_what_a_prompt_with_its_answers_holds(model, lora, record_
     about = {"beta": 0.0, "micro_batch_size": 1, "shared_prompt_tokens": 20480, "lora": lora}
     settings = GRPOSettings(dtype="bfloat16", gradient_checkpointing=True, **about)
     stated = update_memory(Shape.of(config), settings, ranks=8, tokens=20480).tensors
-    peaks = fake_update(config, settings, ranks=8, tokens=20480, packed=Packed.of(16384, [512] * 8))
+    peaks = fake_update(
+        config, settings, ranks=8, tokens=20480, packed=PackedRow.of(16384, [512] * 8)
+    )
     held = max(sum(kinds.values()) for kinds in peaks.values()) / GIB
     record_property("GiB", (stated, held))
     assert stated == pytest.approx(held, rel=0.015)

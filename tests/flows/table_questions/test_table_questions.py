@@ -15,7 +15,7 @@ from flows.blocks.long_context import QuestionSet
 from flows.table_questions.flow import SOUND, table_questions
 from flows.table_questions.grounded import check_evidence
 from flows.table_questions.readers import read_evidence
-from tasks.corpus.parts import TASK_TYPES, TableRules, draw_parts, join_parts, part_articles
+from tasks.corpus.parts import TASK_TYPES, draw_parts, join_parts, part_articles
 from tasks.keep import keep
 from tasks.readers.malformed import Malformed
 from tests.support.rows import publish, row
@@ -64,7 +64,7 @@ def test_parts_say_why_no_question_is_asked_about_them(place: Place) -> None:
     )
     narrow = "| a |\n|---|\n| 1 |\n| 2 |\n| 3 |"
     made = segments(place, PROSE, "Short.", MARKDOWN, BOX, empty, framed, narrow)
-    parts = part_articles(place, made, rules=TableRules()).rows()
+    parts = part_articles(place, made).rows()
     assert [part["dropped_reason"] for part in parts] == [
         None,
         "too little prose",
@@ -79,9 +79,7 @@ def test_parts_say_why_no_question_is_asked_about_them(place: Place) -> None:
 
 def test_the_pieces_of_a_table_that_was_cut_have_the_names_of_its_columns(place: Place) -> None:
     first, second = MARKDOWN.rsplit("\n", 1)
-    parts = part_articles(
-        place, segments(place, first, f"{second}\n| Mainz | 95 |"), rules=TableRules()
-    ).rows()
+    parts = part_articles(place, segments(place, first, f"{second}\n| Mainz | 95 |")).rows()
     assert parts[1]["text"].splitlines() == [
         "| Port | Goods |",
         "| --- | --- |",
@@ -93,7 +91,7 @@ def test_the_pieces_of_a_table_that_was_cut_have_the_names_of_its_columns(place:
 def test_every_type_is_drawn_from_what_it_takes(place: Place) -> None:
     """The prose nearest to the first table is the passage before it."""
     made = segments(place, PROSE, HTML, PROSE, BOX, MARKDOWN)
-    parts = part_articles(place, made, rules=TableRules(), label="parts")
+    parts = part_articles(place, made, label="parts")
     samples = draw_parts(place, parts, task_types=TASK_TYPES, count=6, seed=0).rows()
     drawn = {(s["task_type"], tuple(int(name[2:6]) for name in s["document_ids"])) for s in samples}
     assert all(len(places) == (1 if kind == "single_table" else 2) for kind, places in drawn)
@@ -104,7 +102,7 @@ def test_every_type_is_drawn_from_what_it_takes(place: Place) -> None:
 
 
 def test_articles_without_a_second_table_are_refused_where_one_is_needed(place: Place) -> None:
-    parts = part_articles(place, segments(place, PROSE, HTML), rules=TableRules(), label="parts")
+    parts = part_articles(place, segments(place, PROSE, HTML), label="parts")
     with pytest.raises(ValueError, match="no article has the tables that multi_table takes"):
         draw_parts(place, parts, task_types=TASK_TYPES, count=3, seed=0)
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tasks.engines.serve import Served, arguments, merged
+from tasks.engines.serve import Serving, arguments, merged
 from tasks.models.engine import EngineConfig, Policy
 from tests.support.scripted_play import any_text_model
 
 
-def served(policy: Policy, folder: Path, **config: Any) -> Served:
+def served(policy: Policy, folder: Path, **config: Any) -> Serving:
     engine = EngineConfig(model=policy.weights, max_model_len=512, max_lora_rank=4, **config)
-    return Served(config=engine, policy=policy, name="mine", port=8123, merged=folder / "merged")
+    return Serving(config=engine, policy=policy, name="mine", port=8123, merged=folder / "merged")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from tasks.training import shared_prompts
 from tasks.training.datums import plan
 from tasks.training.grpo import GRPOSettings
-from tasks.training.shared_prompts import Packed
+from tasks.training.shared_prompts import PackedRow
 from tasks.training.stored_rollouts import StoredRolloutsTrainer
 from tests.support.grpo_jobs import difference, make_models, make_rows, stored, torch_update, update
 from tests.support.reference_grpo import relative_difference, weights
@@ -148,7 +148,7 @@ def test_an_answer_sees_the_prompt_and_itself_only(folder):
     """The last of three answers changes when the prompt does, and not when another answer does."""
     model = AutoModelForCausalLM.from_pretrained(folder / "policy", dtype=torch.float32)
     rows = torch.tensor([[5, 6, 7, 8, 9], [5, 6, 10, 11, 0], [5, 6, 12, 13, 14]])
-    packed = Packed.of(2, [3, 2, 3])
+    packed = PackedRow.of(2, [3, 2, 3])
 
     def hidden(rows: torch.Tensor) -> torch.Tensor:
         inputs = packed.pack(rows, rows)

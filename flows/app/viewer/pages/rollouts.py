@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from flows.app.viewer.difference import difference
-from flows.app.viewer.equations import Shown, show
+from flows.app.viewer.equations import FilledEquation, show
 from flows.app.viewer.view import Page, View
 from tasks.reports.draw import by
 from warehouse.schemas import REWARDS, ROLLOUTS, Row
@@ -185,15 +185,15 @@ def _errs(verdict: Row) -> bool:
 def reward_stages(view: View, group_id: str) -> list[dict[str, Any]]:
     """The parameters of the stages that rewarded a group, by their recipes."""
     places = view.rows("rewarded", id=group_id)
-    found = []
+    parameters = []
     for table in view.lake.tables(view.run):
         at = table.at
         where = {"iteration": at.iteration, "phase": at.phase, "step": at.step, "label": at.label}
         if table.schema is REWARDS and where in places:
             whole = view.store.find(table.address)  # the catalogue's recipes lack parameters
             if whole is not None:
-                found.append(whole.recipe.get("params", {}))
-    return found
+                parameters.append(whole.recipe.get("params", {}))
+    return parameters
 
 
 def outside_folders(store: Store, run: str) -> list[Path]:
@@ -202,7 +202,7 @@ def outside_folders(store: Store, run: str) -> list[Path]:
     return [Path(folder)] if folder else []
 
 
-def _equation(stages: list[dict[str, Any]], row: Row, folders: list[Path]) -> Shown | None:
+def _equation(stages: list[dict[str, Any]], row: Row, folders: list[Path]) -> FilledEquation | None:
     """The equation of a reward, by the first of the stages that declares one that gives it."""
     if row["reward"] is None or row["components"] is None:
         return None

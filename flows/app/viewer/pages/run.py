@@ -161,12 +161,14 @@ def finding(
 ) -> Response:
     """One finding with its rows and the SQL that selects them; with `go`, the page that shows such
     rows."""
-    found = [one for one in findings(view.lake, run, iteration) if one.rule == rule]
-    if not found:
+    of_rule = [one for one in findings(view.lake, run, iteration) if one.rule == rule]
+    if not of_rule:
         raise HTTPException(404, f"the rule {rule} says nothing of {run} now")
     if go:
-        return RedirectResponse(_page_of(found[0], run))
-    return view.page("finding", "Finding", finding=found[0], links=_links_of(view, found[0].rows))
+        return RedirectResponse(_page_of(of_rule[0], run))
+    return view.page(
+        "finding", "Finding", finding=of_rule[0], links=_links_of(view, of_rule[0].rows)
+    )
 
 
 # a finding's page -> the page of the viewer

@@ -1,0 +1,52 @@
+"""`selfplay settings`: what can be set, with its value and what it is for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from flows.app.command.launch import find_deployment, find_flow, find_method_config, load_config
+from flows.app.command.screen import print_wrapped
+from flows.app.command.tables import visible
+
+
+@click.command()
+@click.argument("flow")
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+@click.option("--profile", help="Show the values of this profile.  [default: the method's own]")
+@click.option("--corpus", metavar="PATH", help="For a profile that has to be given documents.")
+def settings(flow: str, words: tuple[str, ...], profile: str | None, corpus: str | None) -> None:
+    """List the settings of FLOW, as `--set` takes them: value and purpose.
+
+    With words, only settings whose name or purpose has all of them. A value `?` has to be given.
+    """
+    from flows.settings.described import settings_of
+
+    flow = find_flow(flow)
+    cfg = None
+    if profile is not None:
+        parameters: dict[str, Any] = {"profile": profile, "overrides": {}, "corpus": corpus}
+        cfg = load_config(find_deployment(flow, profile), parameters)
+    lines = [
+        (f"{setting.name} = {_written(setting.value)}", setting.description or "")
+        for setting in settings_of(find_method_config(flow), cfg)
+    ]
+    chosen = [
+        line for line in lines if all(word.lower() in "".join(line).lower() for word in words)
+    ]
+    if not chosen:
+        raise ValueError(f"{flow} has no setting about {' '.join(words)}")
+    for assignment, description in chosen:
+        click.echo(visible(assignment))
+        print_wrapped("    ", visible(description))
+
+
+def _written(value: Any) -> str:
+    """A value as `--set` takes it; `?` where there is none."""
+    from flows.settings.described import UNSET
+
+    if value is UNSET:
+        return "?"
+    return json.dumps(value, ensure_ascii=False, default=list)

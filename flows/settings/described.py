@@ -1,0 +1,82 @@
+"""The settings of a flow, with what each is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting by its dotted name, as `--set` takes it.
+
+    `value` is the one of a profile or else the default; `UNSET` if there is none.
+    """
+
+    name: str
+    value: Any
+    description: str | None
+
+
+UNSET = PydanticUndefined
+
+
+def settings_of(model: type[BaseModel], given: Any = None, prefix: str = "") -> Iterator[Setting]:
+    """Yield every single setting of a configuration class, those inside groups after one another.
+
+    `given` is a configuration, whose values are shown; None shows the class's defaults. A group
+    that may be left out, and is, comes first as one setting, without a value; so does a list of
+    groups, whose members' settings are named `list[].setting`.
+    """
+    for name, field in model.model_fields.items():
+        value = UNSET if field.is_required() else field.default
+        if given is not None:
+            value = getattr(given, name)
+        description = description_of(model, name)
+        group = _group(field.annotation)
+        member = _member(field.annotation)
+        if group is None:
+            yield Setting(prefix + name, value, description)
+        if member is not None:
+            yield from settings_of(member, None, f"{prefix}{name}[].")
+        if group is None:
+            continue
+        if value is None:
+            yield Setting(prefix + name, None, description or _summary(group))
+        inside = value if isinstance(value, group) else None
+        yield from settings_of(type(inside) if inside else group, inside, f"{prefix}{name}.")
+
+
+def description_of(model: type[BaseModel], name: str) -> str | None:
+    """What a setting is for: a class that only changes the default of one has it from its base."""
+    for base in model.__mro__:
+        field = getattr(base, "model_fields", {}).get(name)
+        if field is not None and field.description:
+            return field.description
+    return None
+
+
+def _group(annotation: Any) -> type[BaseModel] | None:
+    """The class of a group of settings, G of `G` or `G | None`; None for a single setting."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return next(filter(_is_group, kinds), None)
+
+
+def _member(annotation: Any) -> type[BaseModel] | None:
+    """The class of a list's members, G of `tuple[G, ...]`; None for any other setting."""
+    if get_origin(annotation) is not tuple:
+        return None
+    return next(filter(_is_group, get_args(annotation)), None)
+
+
+def _is_group(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _summary(group: type[BaseModel]) -> str | None:
+    return (group.__doc__ or "").split("\n\n")[0] or None
