@@ -20,6 +20,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,16 @@ from warehouse.version import VERSION
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+    from warehouse.store import Store
+
 OWNER = "mirror.json"  # beside a run's tables, here and in the mirror
 OBJECTS = "objects"
 ROWS = "rows"
 WEIGHTS = "weights"
 OPTIMIZER = "optimizer state"
 MOST_BYTES = 1 << 28  # of a recipe or of another JSON file
+AT_ONCE = 8  # transfers
+TABLES_AT_ONCE = 32  # tables whose files are transferred together
 MOST_TRIES = 5  # two conditional writes at once may end in a conflict that names no winner
 HASH = re.compile(r"[0-9a-f]{32}")
 KEPT = re.compile(r"[\w.+-]{1,120}\.json", re.ASCII)
@@ -91,6 +96,21 @@ def explained(what: str) -> Iterator[None]:
         raise RuntimeError(
             f"{what}: {_first_line(problem)}. Repeat the command: it continues where it stopped"
         ) from problem
+
+
+@contextlib.contextmanager
+def transfers(store: Store, run: str, done: str) -> Iterator[ThreadPoolExecutor]:
+    """Threads for the transfers of a run, which nobody else pushes or pulls meanwhile.
+
+    A failure of the bucket says that the run cannot be `done` (pushed, pulled). Raises
+    RuntimeError.
+    """
+    with (
+        store.lock(str(Address(run, table="mirror"))),
+        explained(f"run {run!r} cannot be {done}"),
+        ThreadPoolExecutor(AT_ONCE) as threads,
+    ):
+        yield threads
 
 
 def _first_line(problem: Exception) -> str:

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from warehouse.address import Address
 from warehouse.draft import FILES, hash_file, hash_json
 from warehouse.mirror import (
     OWNER,
     ROWS,
+    TABLES_AT_ONCE,
     addresses,
     check_recipe,
-    explained,
     kept_key,
     kind_of,
     object_key,
     owner_of,
     read_json,
     recipe_key,
+    transfers,
     without_marks,
 )
 from warehouse.schemas import TABLES, Schema
@@ -39,8 +39,6 @@ from warehouse.table import Damaged, Table
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-AT_ONCE = 8  # transfers
-BATCH = 32  # tables whose files are fetched together
 RANGE_BYTES = 1 << 24  # an interrupted file continues after the last range that arrived
 FETCHED = "mirror"  # below `unfinished`: files that no table has yet, named by their hash
 Recipe = dict[str, Any]
@@ -77,18 +75,14 @@ def pull(
     the bucket fails.
     """
     pulled = PullCounts()
-    with (
-        store.lock(str(Address(run, table="mirror"))),
-        explained(f"run {run!r} cannot be pulled"),
-        ThreadPoolExecutor(AT_ONCE) as threads,
-    ):
+    with transfers(store, run, "pulled") as threads:
         _check_owner(store, run, bucket)
         pushed, kept = addresses(bucket, run)
         recipes = dict(zip(pushed, threads.map(partial(_recipe, bucket), pushed), strict=True))
         pushed.sort(key=lambda address: recipes[address].get("started_at", 0.0))
         differing: list[str] = []
-        for first in range(0, len(pushed), BATCH):
-            some = pushed[first : first + BATCH]
+        for first in range(0, len(pushed), TABLES_AT_ONCE):
+            some = pushed[first : first + TABLES_AT_ONCE]
             wanted: dict[str, list[str]] = {}
             for address in some:
                 if _differs(store, address, recipes[address]) and not replace_rebuilt:
@@ -111,7 +105,7 @@ def pull(
                 is_new = _publish(store, address, recipes[address], here, uses)
                 pulled.num_tables += is_new
                 pulled.num_there += not is_new
-            report(min(first + BATCH, len(pushed)), len(pushed))
+            report(min(first + TABLES_AT_ONCE, len(pushed)), len(pushed))
         pulled.changed = _pull_kept(store, run, bucket, kept)
         shutil.rmtree(store.root / "unfinished" / FETCHED, ignore_errors=True)
     if differing:

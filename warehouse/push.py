@@ -5,21 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warehouse.address import Address, no_run
+from warehouse.address import no_run
 from warehouse.draft import hash_file, hash_json
 from warehouse.freshness import inputs
 from warehouse.mirror import (
     KEPT,
     OWNER,
     ROWS,
+    TABLES_AT_ONCE,
     Owner,
     check_recipe,
     create,
-    explained,
     kept_key,
     kind_of,
     object_key,
@@ -28,6 +27,7 @@ from warehouse.mirror import (
     read,
     recipe_key,
     replace,
+    transfers,
     without_marks,
 )
 from warehouse.store import Store
@@ -35,9 +35,6 @@ from warehouse.table import Damaged, Table, find_table
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
-
-AT_ONCE = 8  # transfers
-BATCH = 32  # tables whose files are sent together
 
 
 @dataclass
@@ -76,16 +73,12 @@ def push(
     # in the order in which they were made: what is there at any time has its inputs there as well
     tables.sort(key=lambda table: table.recipe.get("started_at", 0.0))
     pushed = PushCounts(other_runs=sorted(_other_runs(run, tables)))
-    with (
-        store.lock(str(Address(run, table="mirror"))),
-        explained(f"run {run!r} cannot be pushed"),
-        ThreadPoolExecutor(AT_ONCE) as threads,
-    ):
+    with transfers(store, run, "pushed") as threads:
         _own(store, run, bucket)
         rebuilt: list[str] = []
         done = 0
-        for first in range(0, len(tables), BATCH):
-            some = tables[first : first + BATCH]
+        for first in range(0, len(tables), TABLES_AT_ONCE):
+            some = tables[first : first + TABLES_AT_ONCE]
             known = list(threads.map(lambda table: _known(bucket, table.address), some))
             jobs = list[tuple[Table, str]]()
             for table, there in zip(some, known, strict=True):

@@ -49,14 +49,14 @@ class ShingleSets:
         )
 
     def jaccards(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """The similarity (float64) of every pair, given by document numbers.
+        """The Jaccard similarity (float64) of P pairs, given by document numbers (int64, P each).
 
         Every document must have a set.
         """
         return self._compared(first, second, _jaccards)
 
     def containments(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """The share of the first document's shingles that the second has (float64)."""
+        """The share of the first document's shingles that the second has, for P pairs (float64)."""
         return self._compared(first, second, _containments)
 
     def _compared(self, first: np.ndarray, second: np.ndarray, compare: Compare) -> np.ndarray:
@@ -84,11 +84,8 @@ class ShingleSets:
 
 
 class OpenSets:
-    """A shard's sets.
-
-    Returns documents (int64, ascending), offsets (int64, one more), and hashes (uint64, mapped from
-    disk).
-    """
+    """A shard's sets: `documents` (int64, ascending), `offsets` (int64, one more) and `hashes`
+    (uint64, mapped from disk)."""
 
     def __init__(self, folder: Path) -> None:
         self.documents = np.load(folder / DOCUMENTS)
@@ -99,6 +96,9 @@ class OpenSets:
             self.hashes = np.asarray(np.memmap(folder / HASHES, np.uint64, "r"))
 
     def rows(self, documents: np.ndarray) -> np.ndarray:
+        """Where the sets of documents are (int64, one for each): set r is
+        hashes[offsets[r] : offsets[r + 1]]. All documents must be of this shard.
+        """
         return np.searchsorted(self.documents, documents)
 
 

@@ -189,7 +189,12 @@ def has_contexts(path: str) -> bool:
 
 @stage(DOCUMENTS)
 def read_contexts(path: str, *, identity: str) -> Rows:
-    """Yield the contexts of the same file. Raises ValueError for a row without one."""
+    """Yield the context of each question in a file as a document, whose id is the question's task
+    id.
+
+    `identity` is the hash of the file's bytes: with another, the documents are read again. Raises
+    ValueError for a row without a context.
+    """
     for question in _questions(path):
         text = question.item["context"]
         if text is None:

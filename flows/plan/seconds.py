@@ -111,7 +111,7 @@ class Clock:
     def generated(
         self, conversations: PlannedConversations, lengths: Lengths, adapter: bool
     ) -> Duration:
-        """Time of a stage on all engines, with its tail.
+        """Seconds of a stage that samples `conversations` on all engines, with its tail.
 
         The tail are the longest conversations, which run in small batches.
         """

@@ -197,8 +197,11 @@ def propose_tasks(
 
 
 def gate(scope: Scope, step: Place, tasks: Table) -> tuple[Table, ...]:
-    """l.8: quality gates QG, by the Judge and by a profile's rules. The ablation keeps only
-    safety, if listed."""
+    """l.8: quality gates QG, by the Judge and by a profile's rules: up to two tables of `gates`.
+
+    The ablation keeps only safety, if listed; without any gate there is no table. Raises ValueError
+    for a rule of a world that the run does not live in.
+    """
     run = scope.run
     judge = scope.run.cfg.judge
     if not judge.applied_gates:

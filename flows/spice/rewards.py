@@ -77,6 +77,9 @@ def challenger_reward(
 def reasoner_reward(
     answers: list[Answer], matches: list[Match], drawn: list[Selection]
 ) -> Iterator[Row]:
-    """Section 2.3 for every answer to a question that is trained on; a group is one question's."""
+    """Yield 1 or 0 (section 2.3) for every answer to a question that `drawn` keeps for training.
+
+    A group is one question's answers. An answer that could not be compared is unscorable.
+    """
     kept = {row["task_id"] for row in drawn if row["kept"]}
     yield from answer_reward([answer for answer in answers if answer["task_id"] in kept], matches)

@@ -217,8 +217,10 @@ class World:
         return [r for r in self.facts[entity] if r not in LINKS]
 
     def chain(self, entity: str, path: Sequence[str]) -> list[str] | None:
-        """The entities on a path, start and end included; None when a link does not exist in
-        this world."""
+        """The entities on a path from `entity`, both ends included.
+
+        `path` names the link to follow from each, such as "ruler". None if this world lacks one.
+        """
         chain = [entity]
         for link in path:
             chain.append(self.facts.get(chain[-1], {}).get(link, ""))

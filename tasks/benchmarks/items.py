@@ -103,7 +103,12 @@ def _rows(source: str) -> Iterator[Any]:
 
 
 def items_of(rows: Iterable[Any], benchmark: str, columns: Columns) -> Iterator[Row]:
-    """Rows of `items`."""
+    """Yield a row of `items` for each item of a benchmark's `rows`, read as `columns` says.
+
+    An item without an id is named by its place, counted before `columns.only` leaves any out.
+    Raises ValueError, naming the place, for an item without a question or, where answers are
+    needed, without an answer among its options.
+    """
     position = 0
     for row in rows:
         inner = fields(row, columns.rows) if columns.rows else [{}]

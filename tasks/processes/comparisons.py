@@ -116,7 +116,11 @@ class Worker:
             raise RuntimeError(f"a process for {self._compare} did not start: {content or kind}")
 
     def compare(self, task: Row, answer: str, time_limit_s: float) -> Outcome:
-        """Raises RuntimeError, which names task and answer, if the comparison itself fails."""
+        """Whether `answer` is right for `task`, or why nobody knows: it took longer than
+        `time_limit_s`, or its process died and was started again. With the seconds it took.
+
+        Raises RuntimeError, which names task and answer, if the comparison itself fails.
+        """
         began = time.monotonic()
         self._pipe.send((task, answer))
         kind, content = self._receive(time_limit_s)

@@ -166,7 +166,10 @@ def parsed(text: str) -> list:
     from math_verify import parse
 
     try:
-        expressions = parse(f"${as_latex(text)}$", parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
+        formula = f"${as_latex(text)}$"
+        # its signature lacks None, which stands for no limit of time
+        limit: Any = None
+        expressions = parse(formula, parsing_timeout=limit, raise_on_error=True)
         return [read for read in expressions if not isinstance(read, str)]
     except Exception as problem:
         raise Malformed(f"Math-Verify: {type(problem).__name__}") from problem

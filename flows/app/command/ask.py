@@ -9,15 +9,13 @@ from typing import Any
 
 import click
 
-from flows.app.command.documents import with_prepared_documents
+from flows.app.command.documents import request_with_documents
 from flows.app.command.launch import (
-    check_settings,
     find_deployment,
     find_flow,
     from_here,
     load_config,
     make_parameters,
-    make_request,
     method_module,
     read_settings,
 )
@@ -118,9 +116,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
         # the writer has an engine of its own; the policy's, which is not asked, never starts
         engine = load_config(deployment, parameters).engine.model_dump()
         changes["judge_engine"] = {**engine, "model": writer, "max_model_len": context}
-    parameters = with_prepared_documents(site, flow, parameters, in_process=True)
-    cfg = check_settings(deployment, parameters)
-    request = make_request(deployment, flow, parameters)
+    request, cfg = request_with_documents(site, flow, parameters)
     out = out.resolve()
     test = test and test.resolve()
     with (

@@ -51,6 +51,10 @@ class Candidate:
     is_run: bool = False
 
     def policy(self, run: Run[Any]) -> Policy:
+        """The run's evaluated player after the iteration, the adapter on the base, or the base.
+
+        Raises ValueError if the iteration or the adapter is not there.
+        """
         if self.is_run:
             return run.player_after(self.cfg.examined, self.iteration).policy
         if self.adapter:

@@ -10,16 +10,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.app.command.corpus import FLOW, show_corpus
-from flows.app.command.launch import check_models, find_deployment, load_config, make_parameters
+from flows.app.command.launch import (
+    check_models,
+    check_settings,
+    find_deployment,
+    load_config,
+    make_parameters,
+    make_request,
+)
 from flows.app.command.start import run_flow
 from flows.app.service.site import Site
 from flows.app.service.waiting import say
 from flows.runtime.store_root import WORKSPACE
 
 if TYPE_CHECKING:
+    from flows.runtime.request import Request
     from flows.settings.profile import MethodSettings
 
 MOST_LETTERS = 40  # of a corpus's name
+
+
+def request_with_documents(
+    site: Site, flow: str, parameters: dict[str, Any]
+) -> tuple[Request, MethodSettings]:
+    """The request and the configuration of a run in this process, its documents prepared first.
+
+    Exits if the preparation fails. Raises ValueError for a wrong setting, or a missing model or
+    corpus.
+    """
+    parameters = with_prepared_documents(site, flow, parameters, in_process=True)
+    deployment = find_deployment(flow, parameters["profile"], site)
+    cfg = check_settings(deployment, parameters)
+    return make_request(deployment, flow, parameters), cfg
 
 
 def with_prepared_documents(

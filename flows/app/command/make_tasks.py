@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.app.command.documents import with_prepared_documents
-from flows.app.command.launch import (
-    check_settings,
-    find_deployment,
-    find_flow,
-    make_parameters,
-    make_request,
-    method_of,
-    read_settings,
-)
+from flows.app.command.documents import request_with_documents
+from flows.app.command.launch import find_flow, make_parameters, method_of, read_settings
 from flows.app.command.tables import print_table
 from flows.app.service.site import Site
 from flows.runtime.store_root import existing_store, in_workspace
@@ -67,20 +59,16 @@ def tasks(
     --tasks FORMAT` writes them for a trainer. Exits with 1 if fewer than N were kept.
     """
     from flows.app.service.shown_log import shown_log
-    from flows.environments.data_engine import make_tasks
+    from flows.pilot.data_engine import make_tasks
     from flows.runtime.request import default_run
 
     flow = find_flow(flow)
-    site = Site.here()
     changes = read_settings(settings)
     if auditor is not None:
         changes["models.auditor"] = auditor
     run = name or f"tasks-{default_run(flow, profile)}"
     parameters = make_parameters(profile, run, corpus, changes)
-    parameters = with_prepared_documents(site, flow, parameters, in_process=True)
-    deployment = find_deployment(flow, profile, site)
-    check_settings(deployment, parameters)
-    request = make_request(deployment, flow, parameters)
+    request, _ = request_with_documents(Site.here(), flow, parameters)
     with shown_log(), in_workspace():  # paths in profiles are relative to it
         made = make_tasks(method_of(request), request, keep, force)
     store = existing_store()
@@ -116,6 +104,7 @@ def certificate_of(store: Store, run: str) -> list[Share]:
 
 
 def show_certificate(shares: list[Share]) -> None:
+    """Print the share of valid tasks by each auditor, or how to get one if nobody audited."""
     if not shares:
         click.echo(
             "no task was audited: --auditor MODEL names a judge, and `selfplay view` has a page for"

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.app.command.documents import with_prepared_documents
-from flows.app.command.launch import (
-    check_settings,
-    find_deployment,
-    find_flow,
-    make_parameters,
-    make_request,
-    method_of,
-    read_settings,
-)
+from flows.app.command.documents import request_with_documents
+from flows.app.command.launch import find_flow, make_parameters, method_of, read_settings
 from flows.app.command.tables import print_table
 from flows.app.service.site import Site
 from flows.runtime.store_root import in_workspace, open_store
@@ -67,14 +59,10 @@ def pilot(
     from flows.runtime.request import default_run
 
     flow = find_flow(flow)
-    site = Site.here()
     parameters = make_parameters(
         profile, name or default_run(flow, profile), corpus, read_settings(settings), start
     )
-    parameters = with_prepared_documents(site, flow, parameters, in_process=True)
-    deployment = find_deployment(flow, profile, site)
-    cfg = check_settings(deployment, parameters)
-    request = make_request(deployment, flow, parameters)
+    request, cfg = request_with_documents(Site.here(), flow, parameters)
     with shown_log(), in_workspace():  # paths in profiles are relative to it
         notes = play_pilot(method_of(request), request, force)
     signals = measure(open_store(), request.run, cfg, notes)

@@ -23,7 +23,10 @@ MISTAKES = (ValueError, duckdb.Error, RequestValidationError)
 
 
 def make_app(store: Store, key: Key) -> FastAPI:
-    """An application that only reads the store, except for labels."""
+    """The viewer's application. It writes nothing into the store but people's labels.
+
+    Every page asks for the `key`, which a browser keeps as a cookie.
+    """
     app = FastAPI(
         title="selfplay",
         docs_url=None,

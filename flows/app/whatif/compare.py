@@ -40,7 +40,8 @@ def compare_kept(
 ) -> list[Row]:
     """One row for each task or group that is kept and would not be, or the reverse.
 
-    It has the text of its task.
+    `before` are selections or groups as they are, `instead` the tables in place of some of them by
+    address. A row has the text of its task, from `tasks`.
     """
     by_id = {
         row["task_id"]: row

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.app.command import cli
-from flows.environments.data_engine import make_tasks
+from flows.pilot.data_engine import make_tasks
 from flows.runtime.request import Request
 from flows.spice.flow import spice_iteration
 from tests.flows.spice.test_played import SETTINGS, Roles
