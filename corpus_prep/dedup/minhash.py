@@ -2,7 +2,7 @@
 
 The permutations are those of `datasketch.MinHash` (scheme affine32); the 32-bit hash of a shingle
 is the upper half of `shingles.shingle_hash`. `reference_signature` computes the same with
-datasketch itself.
+datasketch itself, which takes one shingle at a time in Python.
 """
 
 from __future__ import annotations

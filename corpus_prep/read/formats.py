@@ -1,6 +1,7 @@
 """Read a file of a corpus.
 
-It yields each document, and each record that cannot be one with the reason.
+It yields each document, and each record that cannot be one with the reason: datatrove's readers
+log such records and leave them out, so that nobody can count them.
 """
 
 import lzma

@@ -1,6 +1,7 @@
 """Filter documents by quality.
 
-The filters are length, language, a score that the corpus states, and published heuristics.
+The filters are length, language, a score that the corpus states, and published heuristics. These
+are not datatrove's, which needs another library's word tokenizer for every language.
 """
 
 import re
