@@ -22,11 +22,11 @@ SLACK = 0.02  # share of a budget that may stay empty
 
 
 class SetSettings(BaseModel):
-    """Sets of documents of one cluster."""
+    """Sets of documents of one cluster. SPELL has about 20 in a set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    size: PositiveInt = Field(default=20, description="most documents of a set (SPELL: about 20)")
+    size: PositiveInt = Field(default=20, description="most documents of a set")
     smallest: PositiveInt = Field(
         default=10,
         description="fewest documents of a set; a cluster that cannot give so many yields none",
@@ -51,16 +51,13 @@ class SetSettings(BaseModel):
 
 
 class Padding(BaseModel):
-    """Distractors for a set."""
+    """Distractors for a set. EAPO pads to 32K to 128K tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     budgets: tuple[PositiveInt, ...] = Field(
         default=(32_768, 65_536, 131_072),
-        description=(
-            "tokens of a padded set, members and distractors; one is drawn for each set"
-            " (EAPO: 32K to 128K)"
-        ),
+        description=("tokens of a padded set, members and distractors; one is drawn for each set"),
     )
     seed: int = Field(default=0, description="of the draws")
 

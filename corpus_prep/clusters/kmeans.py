@@ -19,7 +19,10 @@ ROWS_AT_ONCE = 65_536
 
 
 class Clustering(BaseModel):
-    """How documents are clustered. The same seed and number of threads give the same clusters."""
+    """How documents are clustered. The same seed and number of threads give the same clusters.
+
+    SPELL makes 50,000 clusters, of about 20 documents, of a million.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -32,10 +35,7 @@ class Clustering(BaseModel):
     )
     size: PositiveInt = Field(
         default=20,
-        description=(
-            "documents of a cluster, roughly: dissolving raises the mean slightly (SPELL:"
-            " 50,000 clusters of a million documents)"
-        ),
+        description=("documents of a cluster, roughly: dissolving raises the mean slightly"),
     )
     smallest: float = Field(
         default=0.5,
