@@ -151,10 +151,10 @@ def _listed(values: Counter[str]) -> str:
     """One value, or several with their numbers of tables."""
     if len(values) == 1:
         return next(iter(values))
-    shown = [f"{value} ({number} tables)" for value, number in list(values.items())[:MOST_VALUES]]
+    texts = [f"{value} ({number} tables)" for value, number in list(values.items())[:MOST_VALUES]]
     if len(values) > MOST_VALUES:
-        shown.append(f"{len(values) - MOST_VALUES} more values")
-    return ", ".join(shown)
+        texts.append(f"{len(values) - MOST_VALUES} more values")
+    return ", ".join(texts)
 
 
 def sources(recipe: Mapping[str, Any]) -> Iterator[str]:

@@ -148,13 +148,13 @@ def write_seeds(passages: pa.Table, rule: NgramRule, file: Path) -> None:
     pq.write_table(passage_seeds(passages, least), file)
 
 
-def write_hits(shard: Shard, given: tuple[Path, Path | None]) -> None:
+def write_hits(shard: Shard, files: tuple[Path, Path | None]) -> None:
     """Map step: where runs and seeds occur in a shard's documents, as HITS.
 
-    Both are Parquet files with the columns gram and size. Of runs of ALONE_WORDS or fewer it also
+    `files` are those of the runs and of the seeds: Parquet with the columns gram and size. Of runs of ALONE_WORDS or fewer it also
     says whether they stand alone.
     """
-    finder = _finder(*given)
+    finder = _finder(*files)
     with pq.ParquetWriter(shard.out, HITS, compression="zstd") as writer:
         for numbers, texts in shard.texts():
             for batch in finder.hits(numbers, texts):
@@ -283,10 +283,10 @@ def find_passages(
         aligned = []
         if seeds is not None:
             connection.read_parquet(str(seeds)).create_view("seeds")
-            given = {"num_documents": num_own, **COMMON_SEED}
+            limits = {"num_documents": num_own, **COMMON_SEED}
             candidates = folder / "candidates.parquet"
-            connection.sql(CANDIDATES_OF, params=given).write_parquet(str(candidates))
-            common = connection.sql(COMMON_SEEDS, params=given).to_arrow_table()
+            connection.sql(CANDIDATES_OF, params=limits).write_parquet(str(candidates))
+            common = connection.sql(COMMON_SEEDS, params=limits).to_arrow_table()
             aligned = align(corpus, passages, common, candidates, folder, workers)
         view_parquet(connection, "aligned", aligned, ALIGNED)
         connection.execute(

@@ -49,11 +49,11 @@ def measure_information(scope: Scope, place: Place, challenger: Player, pool: Po
     n = cfg.information.num_documents
     near = nearest(place, scope.documents, pool.tasks, chosen=chosen, most=n // 2, label="near")
     drawn = sample(place, scope.documents, num_samples=n, seed=cfg.seed, epoch=place.path)
-    shown = partial(with_documents, chosen=chosen, most=n)
+    with_each = partial(with_documents, chosen=chosen, most=n)
     proposing = replace(
         roles.challenger,
         name="task",
-        variables=partial(openings, ask=roles.challenger.variables, shown=shown),
+        variables=partial(openings, ask=roles.challenger.variables, with_each=with_each),
     )
     _measure(
         scope,
@@ -69,7 +69,7 @@ def measure_information(scope: Scope, place: Place, challenger: Player, pool: Po
     writing = replace(
         roles.rubric_writer,
         name="rubric",
-        variables=partial(rubric_prompts, ask=roles.rubric_writer.variables, shown=shown),
+        variables=partial(rubric_prompts, ask=roles.rubric_writer.variables, with_each=with_each),
     )
     _measure(
         scope,
@@ -124,10 +124,10 @@ def openings(
     drawn: list[Sample],
     *,
     ask: Callable[..., Iterator[Row]],
-    shown: DocumentRows,
+    with_each: DocumentRows,
 ) -> Iterator[Row]:
     """The Challenger's opening prompt of every chosen task, with each of its documents."""
-    rows = list(shown(tasks, near, drawn))
+    rows = list(with_each(tasks, near, drawn))
     for task, values in zip(rows, ask(rows, documents), strict=True):
         yield {
             **values,
@@ -145,7 +145,7 @@ def rubric_prompts(
     rubrics: list[Criterion],
     *,
     ask: Callable[..., Iterator[Row]],
-    shown: DocumentRows,
+    with_each: DocumentRows,
 ) -> Iterator[Row]:
     """The rubric writer's prompt of every chosen task that has a rubric, with each document in
     the source's place."""
@@ -155,4 +155,4 @@ def rubric_prompts(
     marked: list[Any] = [
         {**t, "rollout_id": written[t["task_id"]]} for t in tasks if t["task_id"] in written
     ]
-    return openings(marked, documents, near, drawn, ask=ask, shown=shown)
+    return openings(marked, documents, near, drawn, ask=ask, with_each=with_each)

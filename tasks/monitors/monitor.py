@@ -67,7 +67,7 @@ def watch(
     benchmark: str,
     label: str | None = None,
     way_out: str = "",
-    **given: Any,
+    **inputs: Any,
 ) -> dict[str, float]:
     """Store the metrics of `measure`, which gets tables and settings by name as in `evaluate`;
     return their means.
@@ -76,7 +76,7 @@ def watch(
     number. `way_out` tells the user what to do: by default, look at the rows and change the limit
     under `monitor` in the configuration.
     """
-    measured = evaluate(place, measure, policy=policy, benchmark=benchmark, label=label, **given)
+    measured = evaluate(place, measure, policy=policy, benchmark=benchmark, label=label, **inputs)
     scores = scores_of(measured)
     for name, limit in limits:
         for metric, value in scores.items():

@@ -146,12 +146,12 @@ class Results:
             [(self._clean(hit.title or ""), self._clean(hit.text)) for _, hit in chosen]
         )
         chosen = chosen[: len(documents)]
-        shown = [
+        ids = [
             [hit.document_id for own_query, hit in chosen if own_query == query]
             for query in range(len(queries))
         ]
         query = " ; ".join(queries)
-        return say(self._dialogue.results, documents=documents, query=query), shown
+        return say(self._dialogue.results, documents=documents, query=query), ids
 
     def _cut(self, documents: list[tuple[str, str]]) -> list[dict[str, str]]:
         """Keep documents in order until `result_tokens` are used; cut the one that exceeds them."""

@@ -188,7 +188,7 @@ class View:
         self.near = tuple(near)
 
     def page(self, template: str, title: str, **values: Any) -> HTMLResponse:
-        shown = {
+        variables = {
             "run": self.run,
             "home": self.run or self.beside,
             "title": title,
@@ -196,7 +196,7 @@ class View:
             "kind": template,
             **values,
         }
-        return HTMLResponse(TEMPLATES.get_template(f"{template}.html.jinja").render(shown))
+        return HTMLResponse(TEMPLATES.get_template(f"{template}.html.jinja").render(variables))
 
 
 def open_view(request: Request) -> View:

@@ -18,9 +18,9 @@ def rollout(view: Page, id: str, heat: bool = False, sample: str = "") -> HTMLRe
     row = view.row("rollout", f"rollout {id} in {view.run}", id=id)
     view.keep_near("rollouts", row)
     prompt = view.first("prompt", id=row["prompt_id"])
-    about = None
+    task = None
     if prompt is not None and prompt["task_id"]:
-        about = view.first("task", id=prompt["task_id"])
+        task = view.first("task", id=prompt["task_id"])
     decided = view.rows("decided", id=id)
     return view.page(
         "rollout",
@@ -40,7 +40,7 @@ def rollout(view: Page, id: str, heat: bool = False, sample: str = "") -> HTMLRe
         judged_by=view.rows("judged_by", id=id),
         trained=view.rows("trained_on", ids=[id]),
         wrote=view.first("task", id=id),
-        about=about,
+        task=task,
         beside=view.first(
             "neighbours",
             id=id,
