@@ -151,8 +151,8 @@ def write_seeds(passages: pa.Table, rule: NgramRule, file: Path) -> None:
 def write_hits(shard: Shard, files: tuple[Path, Path | None]) -> None:
     """Map step: where runs and seeds occur in a shard's documents, as HITS.
 
-    `files` are those of the runs and of the seeds: Parquet with the columns gram and size. Of runs of ALONE_WORDS or fewer it also
-    says whether they stand alone.
+    `files` are those of the runs and of the seeds: Parquet with the columns gram and size. Of runs
+    of ALONE_WORDS or fewer it also says whether they stand alone.
     """
     finder = _finder(*files)
     with pq.ParquetWriter(shard.out, HITS, compression="zstd") as writer:
