@@ -230,12 +230,16 @@ def find_scorer(recording: Recording) -> tuple[Scorer, list[Call]]:
             matching = recording.calls[matches.address]
             for answers in matching.tables("answers"):
                 reading = recording.calls[answers.address]
-                compare = matching.arguments["compare"]
+                compare = matching.arguments.get("compare")
+                # what is judged by running programs has no rule of task and answer to copy
+                if compare is None:
+                    continue
                 _add(by_identity, scorer_of(reading, compare=compare), reading)
     if not by_identity:
         raise ValueError(
             "the run's answers are neither compared with a reference by a rule alone nor judged by"
-            " a rubric: marks and votes of a policy that learns have no fixed scorer to export"
+            " a rubric: marks and votes of a policy that learns have no fixed scorer to export, and"
+            " a scorer that runs programs is not exported"
         )
     return max(by_identity.values(), key=lambda scorer_and_calls: len(scorer_and_calls[1]))
 

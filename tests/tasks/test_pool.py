@@ -247,3 +247,25 @@ def test_without_repeats_there_may_be_fewer_and_an_empty_pool_is_an_error_otherw
     assert drawn(place.step(4), empty, 5, repeat=False) == []
     with pytest.raises(ValueError, match="has nothing to draw: of its 0 entries"):
         drawn(place.step(5), empty, 5)
+
+
+def test_this_steps_entries_are_drawn_before_all_others(place):
+    given = pool(place.step(1), tasks=tasks(place.step(1), *"abcdef"))
+    new = tasks(place.step(2), "g", "h")
+    grown = pool(place.step(2), previous=given, tasks=new)
+    found = drawn(place.step(2), grown, 10, first=new)
+    assert sorted(found[:2]) == ["g", "h"]
+    assert sorted(found[2:]) == list("abcdefgh")  # and once more among the others
+
+
+def test_of_more_new_entries_than_draws_none_is_old(place):
+    given = pool(place.step(1), tasks=tasks(place.step(1), *"ab"))
+    new = tasks(place.step(2), *"cdef")
+    grown = pool(place.step(2), previous=given, tasks=new)
+    assert set(drawn(place.step(2), grown, 3, first=new)) < set("cdef")
+
+
+def test_several_pools_are_drawn_from_together(place):
+    some = pool(place.step(1), tasks=tasks(place.step(1), "a", "b"))
+    others = pool(place.step(2), tasks=tasks(place.step(2), "c"))
+    assert sorted(drawn(place.step(3), [some, others], 3)) == ["a", "b", "c"]

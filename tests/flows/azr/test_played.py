@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from flows.azr.config import Config
 from flows.azr.flow import azr_iteration
+from flows.azr.programs import is_same_output
+from flows.environments.environment import environment_of
+from flows.environments.recorded import Recording
+from flows.pilot.play import play_pilot
+from flows.pilot.signals import measure
+from flows.runtime.record import last_request
+from flows.runtime.request import Request
+from flows.settings import profile
 from tests.support.scripted_play import (
     Asked,
     Script,
@@ -21,6 +30,7 @@ from tests.support.scripted_play import (
     perform,
 )
 from warehouse.query import query
+from warehouse.schemas import UPDATES
 from warehouse.store import Store
 
 SETTINGS = {
@@ -30,6 +40,9 @@ SETTINGS = {
     "batch_size": 2,
     "mini_batch": 12,
     "engine.max_model_len": 4096,
+    "dialogues.prompts": "english",
+    "dialogues.chat_template": "model",
+    "dialogues.stop": [],
     "dialogues.response_tokens": 512,
     "seeding.rounds": 1,
     "proposer.references": 2,
@@ -267,3 +280,37 @@ def test_a_fork_continues_without_making_anything_again(played, tmp_path: Path) 
 def test_a_penalty_changes_rewards_and_nothing_before_them(played, tmp_path: Path) -> None:
     changed = changed_if(azr_iteration, played[0], tmp_path, **{"penalties.malformed": -0.8})
     assert {name.partition(".")[0] for name in changed} == {"rewards", "advantages"}
+
+
+def test_the_deductions_can_be_exported_with_their_rule(played) -> None:
+    """The other types are judged by running programs, which no other loader does."""
+    store = played[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFPLAY_STORE", str(store.root))
+        recording = azr_iteration.play_by(Recording(), last_request(store, "r"), {})
+    environment = environment_of(recording, "r")
+    assert {row["task_type"] for row in environment.tasks} == {"deduction"}
+    assert environment.scorer.compare is is_same_output
+    # three abductions and three inductions among them
+    [(reason, number)] = environment.left_out.items()
+    assert reason == "it was never answered, so its prompt is not known"
+    assert number == 9 - len(environment.tasks)
+
+
+def test_a_pilot_goes_through_every_role_and_trains_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    model = str(any_text_model(tmp_path / "model"))
+    settings = {**SETTINGS, "models.base": model}
+    request = Request(flow="azr-iteration", profile="smollm2", run="r", overrides=settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFPLAY_STORE", str(store.root))
+        perform(Script(say()), patch)
+        notes = play_pilot(azr_iteration, request)
+        cfg = profile.load(Config, "smollm2", request.settings)
+        signals = measure(store, "r", cfg, notes)
+    assert notes.stopped is None and len(notes.updates) == 1
+    parts = {"deduction", "abduction", "induction"}
+    assert {role.name for role in signals.roles} == {
+        f"{verb}_{part}" for verb in ("propose", "solve") for part in parts
+    }
+    assert not list(store.tables("r", UPDATES))
