@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.app.viewer.equations import show
 from flows.azr.config import Config
 from flows.azr.flow import azr_iteration
 from flows.azr.programs import is_same_output
@@ -30,7 +31,7 @@ from tests.support.scripted_play import (
     perform,
 )
 from warehouse.query import query
-from warehouse.schemas import UPDATES
+from warehouse.schemas import REWARDS, UPDATES
 from warehouse.store import Store
 
 SETTINGS = {
@@ -266,6 +267,16 @@ def test_proposers_see_what_the_model_proposed_before(played) -> None:
     texts = [asked.text for asked in played[1].asked if asked.template == "propose_deduction"]
     assert "a * 2" not in texts[0] and "return a" in texts[0]
     assert any("return a * 2" in text and "42" in text for text in texts[2:])
+
+
+def test_the_viewer_shows_an_equation_that_gives_every_reward(played) -> None:
+    equations = Counter()
+    for table in played[0].tables("r", REWARDS):
+        for reward in table.rows():
+            shown = show(table.recipe["params"], reward["components"], reward["reward"], [])
+            assert shown is not None, reward
+            equations[shown.general] += 1
+    assert equations == {"right": 5, "learnability": 3, "malformed": 4}
 
 
 def test_a_rerun_makes_equal_tables(played, tmp_path: Path) -> None:
