@@ -119,9 +119,9 @@ class Benchmark(Settings):
     of the hub.
     """
 
-    name: str
+    name: str = Field(description="what `selfplay evaluate` calls it: the file's name")
     beside: Path = Field(default=FOLDER, description="the entry's own folder")
-    title: str
+    title: str = Field(description="its name in print")
     source: str = Field(
         default="", description="hf:owner/name?config=...&split=..., without the revision"
     )
@@ -140,12 +140,14 @@ class Benchmark(Settings):
     num_criteria: float | None = Field(
         default=None, gt=0, description="of an item's rubric, on average, for plans"
     )
-    licence: str
+    licence: str = Field(description="of the items")
     gated: bool = Field(default=False, description="the hub asks to accept its terms first")
-    note: str = ""
+    note: str = Field(default="", description="what to know before using it")
     columns: Columns | None = Field(default=None, description="None: only a harness asks it")
-    prompt: Literal["boxed", "letter", "short", "whole"] = "boxed"
-    scorer: str = "none"
+    prompt: Literal["boxed", "letter", "short", "whole"] = Field(
+        default="boxed", description="of prompts/english, and how its replies are read"
+    )
+    scorer: str = Field(default="none", description="of tasks/scorers: what is right")
     harness: str | None = Field(default=None, description="its task in lm-evaluation-harness")
     protocol: dict[str, Protocol] = Field(
         min_length=1, description="by paper; the first stands for all others"

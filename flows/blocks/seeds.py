@@ -32,16 +32,16 @@ FILES = (".jsonl", ".parquet", ".csv", ".json")
 class Source(Settings):
     """A data set, and how many questions are drawn from it."""
 
-    name: str
-    count: int = Field(ge=1)
+    name: str = Field(description="also of a file of its own, NAME.jsonl")
+    count: int = Field(ge=1, description="questions to draw")
     like: str | None = Field(
         default=None, description="a benchmark whose columns, revision and licence it has"
     )
     source: str = Field(
         default="", description="hf:owner/name?config=...&split=..., without the revision"
     )
-    revision: str = ""
-    licence: str = ""
+    revision: str = Field(default="", description="the commit of `source`")
+    licence: str = Field(default="", description="of the questions: kept with each")
     gated: bool = Field(default=False, description="the hub asks to accept its terms first")
     refused: str = Field(default="", description="why nothing is drawn from it")
     columns: Columns = Columns(question=("question",))

@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field
 
 import flows
 from flows.app.command.cli import main
+from flows.benchmarks import Benchmark
+from flows.blocks.seeds import Source
 from flows.settings.described import UNSET, Setting, settings_of
 
 CONFIGS = sorted(path.parent.name for path in Path(flows.__file__).parent.glob("*/config.py"))
@@ -48,6 +50,11 @@ def output(*command: str) -> str:
 @pytest.mark.parametrize("flow", CONFIGS)
 def test_every_setting_says_what_it_is_for(flow):
     model = importlib.import_module(f"flows.{flow}.config").Config
+    assert not [setting.name for setting in settings_of(model) if not setting.description]
+
+
+@pytest.mark.parametrize("model", [Benchmark, Source])
+def test_every_key_of_a_file_that_lists_data_sets_says_what_it_is_for(model):
     assert not [setting.name for setting in settings_of(model) if not setting.description]
 
 
