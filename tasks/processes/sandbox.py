@@ -189,7 +189,10 @@ class Interpreter:
         try:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             self._process.stdin.flush()
-            if not select.select([pipe], [], [], self._settings.wall_s + START_S)[0]:
+            # not select(), which takes no descriptor above 1,023
+            waiting = select.poll()
+            waiting.register(pipe, select.POLLIN)
+            if not waiting.poll(1000 * (self._settings.wall_s + START_S)):
                 return None
             line = pipe.readline()
         except OSError:
