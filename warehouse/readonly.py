@@ -32,6 +32,14 @@ ONLY_READS = (
 )
 # our word before the user's, and the mark below
 EXPLAINED = re.compile(r"(LINE 1: )explain (.*\n) {8}( *\^)")
+LONGEST_TEXT = 10_000_000
+# DuckDB interrupts a statement between two calls of a function, never within one: these could write
+# gigabytes in a single call, past any time and memory limit
+LONG_TEXTS = {
+    "repeat(value, times)": "times",
+    "lpad(value, width, filling)": "width",
+    "rpad(value, width, filling)": "width",
+}
 NO_FILES = "`selfplay sql` reads no files except those of the store's tables"
 
 
@@ -69,12 +77,24 @@ def answer(
 
 def _lock(connection: duckdb.DuckDBPyConnection, runs: Path, scratch: str) -> None:
     """From now on the connection may only read below `runs` and spill large sorts to `scratch`."""
+    _bound_texts(connection)
     connection.execute(f"set temp_directory = {_quoted(scratch)}")
     # DuckDB checks names of both forms
     below = ", ".join(_quoted(f"{path}/") for path in (runs, as_pattern(runs)))
     connection.execute(f"set allowed_directories = [{below}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
+
+
+def _bound_texts(connection: duckdb.DuckDBPyConnection) -> None:
+    """Refuse calls that write a very long text. Our macros come before functions of their names."""
+    for call, length in LONG_TEXTS.items():
+        name = call.partition("(")[0]
+        told = _quoted(f"{name}: at most {LONGEST_TEXT:,}")
+        connection.execute(
+            f"create or replace temp macro {call} as case when {length} > {LONGEST_TEXT} then"
+            f" error({told}) else system.main.{call} end"
+        )
 
 
 def _check(connection: duckdb.DuckDBPyConnection, statement: str) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -118,8 +120,17 @@ def read_rows(file: Path) -> Iterator[Any]:
     elif file.name.endswith(".json"):
         yield from _top_rows(json.loads(file.read_text(encoding="utf-8-sig")))
     else:
-        with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as lines:
+        with _opened(file) as lines:
             yield from (json.loads(line) for line in lines if line.strip())
+
+
+def _opened(file: Path) -> BinaryIO:
+    if file.name.endswith(".gz"):
+        return cast(BinaryIO, gzip.open(file))
+    if file.name.endswith(".zst"):
+        raw = pa.input_stream(str(file), compression="zstd")
+        return cast(BinaryIO, io.BufferedReader(raw))  # type: ignore[arg-type]
+    return file.open("rb")
 
 
 def _top_rows(content: Any) -> list[Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from typing import Any
 
 from pydantic import Field
 
 from flows.benchmarks import FOLDER
 from flows.settings.profile import Settings
+
+NOTES = "notes"
 
 
 class Average(Settings):
@@ -24,8 +27,17 @@ class Average(Settings):
 
 def averages_of(paper: str) -> dict[str, Average]:
     """The averages of a paper, by name, in order; none if it has none."""
+    entries = _entries(paper)
+    return {name: Average.model_validate(entry) for name, entry in entries.items() if name != NOTES}
+
+
+def notes_on(paper: str) -> tuple[str, ...]:
+    """Where our evaluation differs from a paper's beside the protocols of single benchmarks."""
+    return tuple(_entries(paper).get(NOTES, ()))
+
+
+def _entries(paper: str) -> dict[str, Any]:
     path = FOLDER / "papers" / f"{paper}.toml"
     if not path.is_file():
         return {}
-    entries = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {name: Average.model_validate(entry) for name, entry in entries.items()}
+    return tomllib.loads(path.read_text(encoding="utf-8"))

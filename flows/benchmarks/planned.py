@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flows.benchmarks import FOLDER, Benchmark, Protocol, find, names
-from flows.benchmarks.averages import averages_of
+from flows.benchmarks.averages import averages_of, notes_on
 from flows.settings.workload import Lengths, PlannedConversations, PlannedRole
 
 PAPERS = ("scope", "spell", "spell-100k", "spice", "eapo", "mae", "rzero")
@@ -194,6 +194,7 @@ def tables() -> str:
             differs = "; ".join(row.protocol.differs) or "-"
             cells = (row.benchmark.name, items, asked_by(row), scored_by(row), differs)
             lines.append(f"| {' | '.join(cells)} |")
+        lines += ["", *(f"- {note[0].upper()}{note[1:]}." for note in notes_on(paper))]
     return "\n".join(lines) + "\n"
 
 

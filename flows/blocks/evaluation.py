@@ -27,7 +27,7 @@ from flows.benchmarks.asking import (
 )
 from flows.benchmarks.averages import averages_of
 from flows.blocks.corpora import documents_of_run
-from flows.run import Player, Role, Run
+from flows.run import Player, Replies, Role, Run
 from flows.runtime.hub import check_reachable
 from flows.settings.profile import home
 from flows.settings.prompts import PAPER
@@ -168,6 +168,43 @@ class Exam:
             items=self.items,
             contexts=contexts,
         )
+        return self._scored(place, policy, role, replies, contexts, self.label)
+
+    def take_after(
+        self,
+        place: Place,
+        policy: Policy,
+        role: Role,
+        *,
+        prompts: Table,
+        rollouts: Table,
+        name: str,
+    ) -> Table:
+        """The same in a role that goes on from the conversations of others, `rollouts` of
+        `prompts`. Tables are stored at `place`, scores as those of the benchmark `name`."""
+        if shortage := self.room.shortage:
+            log.warning("%s: %s", self.label, shortage)
+        replies = self.run.ask(
+            place,
+            role,
+            policy,
+            group_size=self.protocol.samples,
+            index=self.index,
+            label=self.label,
+            prompts=prompts,
+            rollouts=rollouts,
+        )
+        return self._scored(place, policy, role, replies, (), name)
+
+    def _scored(
+        self,
+        place: Place,
+        policy: Policy,
+        role: Role,
+        replies: Replies,
+        contexts: Tables,
+        name: str,
+    ) -> Table:
         judged = self._judged(place, replies.rows)
         protocol = self.described(role)
         scores = score_items(
@@ -185,7 +222,7 @@ class Exam:
             place,
             partial(measure_items, passes=self.protocol.passes),
             policy=policy.id,
-            benchmark=self.label,
+            benchmark=name,
             protocol=protocol,
             items=self.items,
             scores=scores,

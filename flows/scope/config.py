@@ -126,8 +126,9 @@ class SolverReward(Settings):
 
 
 class Update(GRPOSettings):
-    """Eq. 3 averages rollouts, each the mean over its tokens. One step on its own rollouts is
-    on-policy."""
+    """Eq. 3 averages rollouts, each the mean over its tokens. A model that thinks is trained turn
+    by turn, and the mean is over turns, as in the released code: a rollout of four turns weighs
+    four times as much as one of a single turn. One step on its own rollouts is on-policy."""
 
     loss_type: LossType = "grpo"
 
@@ -228,9 +229,10 @@ class Evaluation(profile.Evaluation):
 
     @model_validator(mode="after")
     def _replays_a_benchmark(self) -> Self:
-        if self.replay and self.benchmark == "none":
+        if self.replay and self.benchmark == "none" and not self.benchmarks:
             raise ValueError(
-                'replay answers evaluation.benchmark again: name one ("micro"), or leave replay out'
+                "replay answers evaluation.benchmark and evaluation.benchmarks again: name one"
+                ' ("micro", or ["nq"]), or leave replay out'
             )
         return self
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flows.blocks.evaluation import score_benchmarks
+from flows.blocks.evaluation import Exam, open_exam, score_benchmarks
 from flows.blocks.questions import held_out_world, no_held_out_tasks
-from flows.run import Player, Role
+from flows.run import Player, Role, Run
+from flows.scope.config import Config
 from flows.scope.rubrics import criteria_of, grades
 from flows.scope.steps import Scope, grade
 from tasks.evaluate import evaluate
@@ -35,25 +36,54 @@ def replay(scope: Scope) -> None:
     run = scope.run
     cfg = scope.run.cfg.evaluation
     for searcher, answerer in cfg.replay:
+        for name in cfg.benchmarks:
+            replay_benchmark(run, scope.documents, name, searcher, answerer)
+        if cfg.benchmark == "none":
+            continue
         searched = run.place.iteration(searcher).phase("evaluation")
         store = run.place.store
-        last_turn = {"max_turns": 1, "insist_times": 0, "prompt_tokens": None}
-        dialogue = scope.roles.evaluated.dialogue.model_copy(update=last_turn)
-        role = replace(
-            scope.roles.evaluated,
-            variables=partial(after_searches, reasoning=dialogue.reasoning),
-            values={},
-            dialogue=dialogue,
-        )
         _score(
             scope,
             run.place.iteration(answerer).phase("replay").step(searcher),
-            role,
+            last_turn_of(scope.roles.evaluated),
             run.player_after("solver", answerer),
             f"{cfg.benchmark}, searches of {searcher}",
             prompts=store.get(searched.address("prompts", "solver")),
             rollouts=store.get(searched.address("rollouts", "solver")),
         )
+
+
+def replay_benchmark(
+    run: Run[Config], documents: Table, name: str, searcher: int, answerer: int
+) -> None:
+    """The same on a benchmark whose protocol searches; does nothing for others."""
+    exam = open_exam(run, name, documents)
+    if not isinstance(exam, Exam) or not exam.protocol.searches:
+        return
+    store = run.place.store
+    searched = run.place.iteration(searcher).phase("evaluation")
+    exam.take_after(
+        run.place.iteration(answerer).phase("replay").step(searcher),
+        run.player_after("solver", answerer).policy,
+        last_turn_of(exam.answering_role),
+        prompts=store.get(searched.address("prompts", exam.label)),
+        rollouts=store.get(searched.address("rollouts", exam.label)),
+        name=f"{exam.label}, searches of {searcher}",
+    )
+
+
+def last_turn_of(role: Role) -> Role:
+    """A role that only answers, after searches that another policy made."""
+    dialogue = role.dialogue.model_copy(
+        update={"max_turns": 1, "insist_times": 0, "prompt_tokens": None}
+    )
+    return replace(
+        role,
+        variables=partial(after_searches, reasoning=dialogue.reasoning),
+        values={},
+        dialogue=dialogue,
+        system="",  # stands in the messages that are continued
+    )
 
 
 def _score(

@@ -3,6 +3,9 @@
 The rounds are SPELL's: the questioner is asked about clusters of documents, and what it replies is
 read into `tasks`. A question is taken if its answer stands in what the questioner was shown, and if
 no other question has the same words.
+
+Or the writer answers its questions, too, from all documents of the cluster, and a question is taken
+if both answers are equal: how the baseline RLVR is synthesised (appendix E.5).
 """
 
 from __future__ import annotations
@@ -11,15 +14,30 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from flows.run import Run
+from flows.blocks.questions import answer
+from flows.run import Player, Run
 from flows.spell.config import Config
-from flows.spell.steps import Questions, Spell, ask_questions
+from flows.spell.steps import Questions, Spell, ask_questions, judge_externally
+from tasks.clusters import members_of
 from tasks.readers.words import holds, words_of
-from warehouse.schemas import Document, PromptRow, Row, Sample, Task
+from tasks.stage import rows_of
+from warehouse.schemas import (
+    Answer,
+    Document,
+    Match,
+    Membership,
+    PromptRow,
+    Row,
+    Sample,
+    Task,
+    Vote,
+)
+from warehouse.store import Place
 
 log = logging.getLogger("selfplay")
+NOT_AGREED = "its writer answers otherwise"
 NOT_IN_TEXT = "the answer does not stand in the text"
 AGAIN = "asked before"
 BOTH_SIDES = "about documents that are held out and others"
@@ -41,9 +59,22 @@ class QuestionLists:
         return len(self.questions) + len(self.held_out) + self.dropped.total()
 
 
-def write_questions(run: Run[Config], count: int, num_held_out: int = 0) -> QuestionLists:
+@dataclass(frozen=True)
+class SecondAnswers:
+    """What the writer answered, for each question on which both of its answers are equal."""
+
+    answer_of: dict[str, str]
+    context_of: dict[str, str]  # all documents of the question's cluster
+
+
+def write_questions(
+    run: Run[Config], count: int, num_held_out: int = 0, *, twice: bool = False
+) -> QuestionLists:
     """Ask rounds of `sampling.clusters_per_round` clusters until `count` questions are taken, and
     `num_held_out` about documents that none of the others is about.
+
+    With `twice` the writer answers each question from all documents of its cluster, and only those
+    are taken where `models.judge`, or without one the rule, finds both answers equal.
 
     Stops before that after a round that gives next to none, and when every cluster was asked
     about `MOST_LAPS` times.
@@ -57,7 +88,10 @@ def write_questions(run: Run[Config], count: int, num_held_out: int = 0) -> Ques
         step = place.step(number + 1)
         questions = ask_questions(spell, step, player, None, number, 1)
         before = len(written.questions) + len(written.held_out)
-        _take(written, questions, count, num_held_out)
+        second_answers = None
+        if twice:
+            second_answers = _answer_again(spell, step, player, questions)
+        _take(written, questions, count, num_held_out, second_answers)
         after = len(written.questions) + len(written.held_out)
         log.info("%s: %d of %d questions", step.path, after, count + num_held_out)
         if after >= count + num_held_out or after - before < FEW * questions.tasks.num_rows:
@@ -89,7 +123,59 @@ def _most_rounds(spell: Spell) -> int:
     return max(1, MOST_LAPS * len(clusters) // per_round)
 
 
-def _take(written: QuestionLists, questions: Questions, count: int, num_held_out: int) -> None:
+def _answer_again(spell: Spell, step: Place, player: Player, questions: Questions) -> SecondAnswers:
+    """One answer of the writer to each question, and the questions on which it says the same."""
+    writer = spell.run.models.get("questioner")
+    responder = spell.roles.responder
+    if writer is not None:
+        player = replace(player, policy=writer)
+        responder = replace(responder, judge=True)  # it answers where models do that never learn
+    responses = answer(
+        spell.run,
+        step,
+        responder,
+        player,
+        group_size=1,
+        compare=spell.rule,
+        label="responder",
+        tasks=questions.tasks,
+        documents=questions.documents,
+        memberships=spell.corpus.clusters,
+        closed_book=(),
+    )
+    judged = judge_externally(
+        spell, step, spell.roles.judge, responses.answers, questions.tasks, label="judge"
+    )
+    if judged:
+        equal = {row["rollout_id"] for row in rows_of(judged, Vote) if row["vote"]}
+    else:
+        equal = {row["rollout_id"] for row in responses.matches.rows(Match) if row["matched"]}
+    answer_of = {
+        row["task_id"]: row["answer"] or ""
+        for row in responses.answers.rows(Answer)
+        if row["rollout_id"] in equal
+    }
+    memberships = rows_of(spell.corpus.clusters, Membership)
+    cluster_of: dict[str | None, int] = {row["document_id"]: row["cluster"] for row in memberships}
+    members = members_of(memberships)
+    text_of = {row["document_id"]: _as_shown(row) for row in questions.documents.rows(Document)}
+    context_of = {
+        task["task_id"]: "\n\n".join(
+            text_of[i] for i in members[cluster_of[task["document_id"]]] if i in text_of
+        )
+        for task in questions.tasks.rows(Task)
+        if task["task_id"] in answer_of
+    }
+    return SecondAnswers(answer_of, context_of)
+
+
+def _take(
+    written: QuestionLists,
+    questions: Questions,
+    count: int,
+    num_held_out: int,
+    second_answers: SecondAnswers | None,
+) -> None:
     """Add the questions of a round that are good, up to `count` and `num_held_out`; count the
     others by reason."""
     share = num_held_out / (count + num_held_out)
@@ -106,16 +192,18 @@ def _take(written: QuestionLists, questions: Questions, count: int, num_held_out
         words = tuple(words_of(task["text"]))
         if words in known:
             written.dropped[AGAIN] += 1
-        elif not holds(task["reference"] or "", context):
+        elif second_answers is not None and task["task_id"] not in second_answers.answer_of:
+            written.dropped[NOT_AGREED] += 1
+        elif second_answers is None and not holds(task["reference"] or "", context):
             written.dropped[NOT_IN_TEXT] += 1
         elif (held_out := is_held_out(documents, share)) is None:
             written.dropped[BOTH_SIDES] += 1
         elif held_out and len(written.held_out) < num_held_out:
             known.add(words)
-            written.held_out.append(_question(task, context))
+            written.held_out.append(_question(task, context, second_answers))
         elif not held_out and len(written.questions) < count:
             known.add(words)
-            written.questions.append(_question(task, context))
+            written.questions.append(_question(task, context, second_answers))
 
 
 def _shown(questions: Questions) -> dict[str | None, list[str]]:
@@ -134,16 +222,21 @@ def _as_shown(document: Row | Document) -> str:
     return document["text"] or ""
 
 
-def _question(task: Task, context: str) -> Row:
+def _question(task: Task, context: str, second_answers: SecondAnswers | None) -> Row:
     """A line of the file: what a set of questions holds, in the columns that it is read by."""
-    return {
+    row = {
         "id": task["task_id"],
         "task_type": task["task_type"],
         "question": task["text"],
         "answer": task["reference"],
         "context": context,
-        **({"options": task["options"]} if task["options"] else {}),
     }
+    if task["options"]:
+        row["options"] = task["options"]
+    if second_answers is not None:
+        row["context"] = second_answers.context_of[task["task_id"]]
+        row["responder_answer"] = second_answers.answer_of[task["task_id"]]
+    return row
 
 
 def without_answers(questions: list[Row]) -> Iterator[Row]:

@@ -1,7 +1,8 @@
 """Questions of a file train the responder, and nobody asks or votes: the baseline RLVR (appendix
 E.5), or questions of your own.
 
-Departures: the rule decides whether a second answer equals the first; the paper asks a model. A
+Departures: where a file has second answers, the rule decides whether they equal the first;
+`selfplay ask --twice --judge MODEL` asks a model before it writes the file, as the paper does. A
 file may have no answers: then the majority of a question's answers is its reference, as in TTRL.
 """
 

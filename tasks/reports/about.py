@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from warehouse.provenance import by_reason, stale
 from warehouse.schemas import Row
 from warehouse.store import Store
 
@@ -14,7 +15,8 @@ NO_VALUE = ("", None)
 
 
 def about(store: Store, run: str) -> Row:
-    """`facts`, as (name, value), and `changed`, the settings given with the command.
+    """`facts`, as (name, value); `changed`, the settings given with the last command; `stale`,
+    why tables no longer fit the rows that they were made from: those may be of other settings.
 
     What the run's files do not tell is left out.
     """
@@ -35,6 +37,7 @@ def about(store: Store, run: str) -> Row:
     return {
         "facts": [(name, value) for name, value in facts.items() if value not in NO_VALUE],
         "changed": request.get("overrides") or {},
+        "stale": by_reason(stale(store, list(store.tables(run)), {})),
     }
 
 

@@ -50,7 +50,7 @@ class GRPOSettings(_Frozen):
         ),
     )
     learning_rate: float = Field(
-        default=1e-6, ge=0, description="constant within an update; warm-up is the caller's"
+        default=1e-6, ge=0, le=1, description="constant within an update; warm-up is the caller's"
     )
     decay_updates: int | None = Field(
         default=None,

@@ -13,6 +13,7 @@ from flows.app.command import cli
 from flows.app.command.compare import made_differently
 from flows.runtime.request import RerunRequest
 from flows.rzero.flow import rzero_iteration
+from tasks.report import report
 from tests.app.test_diff import PROMPTS, play
 from tests.flows.rzero.test_played import SETTINGS
 from tests.support.scripted_play import any_text_model
@@ -132,3 +133,13 @@ def test_a_table_made_from_rows_that_were_rebuilt_since_is_stale(folder, told, t
     assert found[f"{step}/updates"] == "made from tables that are stale"
     # the solver's rollouts come from the base model, not from the challenger's update
     assert f"{step}/rollouts.solver" not in found
+
+
+def test_a_report_names_what_no_longer_fits_its_rows(folder: Path) -> None:
+    store = Store(folder / "store")
+    shutil.copytree(store.folder("one"), store.folder("again"))
+    table = store.get("again/iter-001/challenger/step-001/labels")
+    store.amend(table.address, {**table.recipe, "content_hash": "0" * 32})
+    page = report(store.run("again"), 1).read_text("utf-8")
+    assert "/challenger/step-001/labels was rebuilt since, with other rows" in page
+    assert "Some rows were made" not in report(store.run("one"), 1).read_text("utf-8")

@@ -231,6 +231,22 @@ def test_questions_of_every_kind_are_answered() -> None:
         assert ask(statement).exit_code == 0, ask(statement).output
 
 
+@pytest.mark.parametrize("call", ["repeat('x', 4e9::bigint)", "lpad('x', 2e9::int, 'y')"])
+def test_a_call_that_writes_gigabytes_is_refused(root, call):
+    """A time limit cannot reach into one call of a function."""
+    with (
+        pytest.raises(duckdb.Error, match=f"{call[:4]}.*: at most 10,000,000"),
+        readonly.answer(root, f"select {call} as text") as rows,
+    ):
+        rows.read_all()
+
+
+def test_texts_are_still_repeated_and_filled(root):
+    statement = "select repeat('ab', 2) || lpad('c', 3, '.') || rpad('d', 2, '-') as text"
+    with readonly.answer(root, statement) as rows:
+        assert rows.read_all().to_pylist() == [{"text": "abab..cd-"}]
+
+
 def test_a_large_sort_has_a_place_to_spill_to(root: Path) -> None:
     with readonly.answer(root, "select current_setting('temp_directory') as place") as rows:
         [place] = rows.read_all()["place"].to_pylist()

@@ -77,11 +77,21 @@ def test_a_number_is_neither_true_nor_text_nor_endless(model, value):
             {"1": False, "2": 1},
             "challenger.search_turns.1: must be a number, not false",
         ),
+        (
+            "monitor.max_malformed",
+            80,
+            "monitor.max_malformed: Input should be less than or equal to 1, not 80",
+        ),
         ("monitor.max_falls", math.inf, "monitor.max_falls: must be a finite number, not inf"),
         (
             "solver.update.seed",
             -1,
             "solver.update.seed: Input should be greater than or equal to 0",
+        ),
+        (
+            "solver.update.learning_rate",
+            1e308,
+            "solver.update.learning_rate: Input should be less than or equal to 1",
         ),
         ("solver.update.seed", 1 << 32, "solver.update.seed: Input should be less than 4294967296"),
     ],

@@ -61,6 +61,15 @@ TO_AUDIT = 20  # held-out questions that are shown
     show_default=True,
     help="passage: in MODEL's chat template; lines: worked examples, for a small or base model.",
 )
+@click.option(
+    "--twice",
+    is_flag=True,
+    help="MODEL also answers each question, from all documents of its cluster: take it if both"
+    " answers are equal (SPELL's baseline RLVR).",
+)
+@click.option(
+    "--judge", metavar="MODEL", help="With --twice: says whether answers are equal.  [the rule]"
+)
 @click.option("--profile", default="smollm2", show_default=True, help="Of spell-iteration.")
 @click.option("--run", "name", help="Name of the run that keeps the rollouts.  [ask-CORPUS]")
 @click.option("--tokens", default=512, show_default=True, help="Maximum tokens of a reply.")
@@ -81,6 +90,8 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     test: Path | None,
     num_held_out: int,
     prompts: str,
+    twice: bool,
+    judge: str | None,
     profile: str,
     name: str | None,
     tokens: int,
@@ -108,7 +119,14 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     site = Site.here()
     flow = find_flow(FLOW)
     writer = from_here(writer)
-    changes = _settings_of(writer, prompts, tokens, context) | read_settings(settings)
+    changes = _settings_of(writer, prompts, tokens, context)
+    if twice:
+        del changes["task_types"]  # the profile's
+    if judge:
+        if not twice:
+            raise ValueError("--judge compares two answers: add --twice")
+        changes["models.judge"] = from_here(judge)
+    changes |= read_settings(settings)
     run = name or f"ask-{Path(corpus).stem.lower()}"
     parameters = make_parameters(profile, run, corpus, changes)
     deployment = find_deployment(flow, profile, site)
@@ -125,7 +143,9 @@ def ask(  # noqa: PLR0913 -- one argument for each option
         open_run(request, cfg, force=force) as store,
         opened(cfg, store, request.run) as play,
     ):
-        written = method_module(deployment, "asking").write_questions(play, count, num_held_out)
+        written = method_module(deployment, "asking").write_questions(
+            play, count, num_held_out, twice=twice
+        )
     if not written.questions:
         _show_dropped(written.dropped)
         raise click.ClickException(

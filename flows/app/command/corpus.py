@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.app.command.launch import make_parameters, read_settings
+from flows.app.command.recipes import fetch, recipes
 from flows.app.command.start import run_flow
 from flows.app.command.tables import print_table
 from flows.app.service.site import Site
@@ -33,6 +34,10 @@ def corpus() -> None:
 
     Prepared documents are clean, deduplicated, decontaminated, clustered and indexed.
     """
+
+
+corpus.add_command(recipes)
+corpus.add_command(fetch)
 
 
 @corpus.command()

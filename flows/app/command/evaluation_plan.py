@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from flows.app.command.tables import print_table
+from flows.benchmarks.averages import notes_on
 from flows.benchmarks.planned import PlannedBenchmark, planned, scored_by
 from flows.settings.profile import MethodSettings
 
@@ -44,6 +45,8 @@ def print_evaluation_plan(
     differing = [row for row in rows if row.protocol.differs]
     for row in differing:
         click.echo(f"{row.benchmark.name} differs: {'; '.join(row.protocol.differs)}")
+    for note in notes_on(paper):
+        click.echo(f"in all of them: {note}")
     unknown = [row.benchmark.name for row in rows if row.num_items is None]
     if unknown:
         click.echo(f"not counted, since their number of items changes: {', '.join(unknown)}")

@@ -211,3 +211,42 @@ def test_held_out_questions_are_about_documents_of_their_own_and_say_who_wrote_t
     play(site, given=str(site / "questions.jsonl"), **{"evaluation.benchmark": str(test)})
     scored = rows(site, "select distinct n from evaluations where run = 'r' and benchmark = 'test'")
     assert scored == [(2,)]
+
+
+IN_ENGLISH = (
+    *("--set", "dialogues.prompts=english"),
+    *("--set", "dialogues.chat_template=model"),
+    *("--set", "dialogues.stop=[]"),
+    *("--set", "dialogues.response_tokens=64"),
+)
+
+
+def test_a_strong_model_answers_its_own_questions_and_equal_answers_stay(site):
+    """The rule finds Arvel's and Cadra's first answers equal to the questioner's: salt, glass."""
+    prepare(site)
+    code, told, written = ask(site, "--count", "4", "--twice", *IN_ENGLISH)
+    assert code == 1 and "its writer answers otherwise" in told
+    assert {(row["answer"], row["responder_answer"]) for row in written} == {
+        ("salt", "salt"),
+        ("glass", "glass"),
+    }
+    play(site, given=str(site / "questions.jsonl"), **{"sampling.groups": 2})
+    assert query(site / "store", "select count(*) as n from updates where run = 'r'") == [{"n": 1}]
+
+
+def test_another_model_says_whether_both_answers_are_equal(site, monkeypatch):
+    """It holds fish for wool, and nothing else for equal."""
+    prepare(site)
+    judge = str(shutil.copytree(site / "model", site / "judge"))
+
+    def said(asked: Asked) -> str:
+        if asked.template.startswith("verifier"):
+            return "[[YES]]" if "Borin" in asked.text else "[[NO]]"
+        return say(asked)
+
+    perform(Script(said), monkeypatch)
+    _, told, written = ask(site, "--count", "1", "--twice", "--judge", judge, *IN_ENGLISH)
+    assert [(row["answer"], row["responder_answer"]) for row in written] == [("wool", "fish")], told
+    assert rows(site, "select distinct policy from rollouts where role = 'judge'") == [("judge",)]
+    code, told, _ = ask(site, "--judge", judge, "--force")
+    assert code == 1 and "--judge compares two answers: add --twice" in told

@@ -1,0 +1,59 @@
+"""The texts of web pages, by their addresses: saved ones, and those that a reading service gives.
+
+A service such as Jina's Reader answers `https://r.jina.ai/ADDRESS` with the page as text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from corpus_prep.read.documents import read_corpus
+from corpus_prep.read.files import Columns
+
+KEY = "JINA_API_KEY"  # an environment variable; without it the service allows fewer requests
+ANSWER_S = 60.0
+
+
+def saved_pages(path: Path) -> Mapping[str, str]:
+    """The texts of a WARC, or of rows with url and text."""
+    rows = read_corpus(path, columns=Columns(source=("url", "source")))
+    return {row.source: row.text for row in rows if row.dropped_reason is None}
+
+
+def read_pages(addresses: Iterable[str], service: str, into: Path) -> dict[str, str]:
+    """Append the page of every address that `into` does not hold yet, a JSON line each.
+
+    Returns why a page could not be read, by address. A repetition asks for these pages alone.
+    """
+    import httpx
+
+    known = set[str]()
+    if into.is_file():
+        lines = into.read_text("utf-8").splitlines()
+        known = {json.loads(line)["url"] for line in lines if line.strip()}
+    headers = {}
+    if key := os.environ.get(KEY):
+        headers["Authorization"] = f"Bearer {key}"
+    failures: dict[str, str] = {}
+    into.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        httpx.Client(headers=headers, timeout=ANSWER_S, follow_redirects=True) as client,
+        into.open("a", encoding="utf-8") as lines,
+    ):
+        for address in dict.fromkeys(addresses):
+            if address in known:
+                continue
+            try:
+                reply = client.get(service + address)
+                reply.raise_for_status()
+            except httpx.HTTPError as problem:
+                # what a server says may repeat the key
+                failures[address] = type(problem).__name__
+                continue
+            row = {"url": address, "text": reply.text}
+            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+            lines.flush()
+    return failures
