@@ -20,7 +20,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from corpus_prep.contamination.benchmarks import read_rows
-from corpus_prep.read.hub import found_in_dataset
+from corpus_prep.read.hub import records_in_dataset
 from corpus_prep.written import write_documents
 from flows.blocks.recipes.readers import READERS, Reading
 from flows.runtime.hub import check_reachable
@@ -131,7 +131,7 @@ class Recipe(Settings):
         config = f"config={self.config}&" if self.config else ""
         source = f"{self.repository}?{config}split={self.split}&revision={self.revision}"
         check_reachable(source, self._by_hand)
-        return (dict(found.fields) for found in found_in_dataset(source))
+        return (dict(record.fields) for record in records_in_dataset(source))
 
     def _located(self, file: SourceFile, folder: Path | None, downloads: Path, gated: bool) -> Path:
         if folder is not None:
