@@ -86,6 +86,20 @@ def test_the_end_of_a_run_has_its_findings_scores_and_next_commands(store, capsy
     assert capsys.readouterr().out.splitlines()[-1] == "next: selfplay status r, selfplay why r"
 
 
+def test_the_end_of_a_run_without_held_out_scores_says_how_to_get_one(store, capsys):
+    rows(at(store, 1), "tasks", {"task_id": "t"})
+    print_end("r")
+    assert capsys.readouterr().out.splitlines() == [
+        "next: selfplay view r, selfplay status r, selfplay judge r"
+    ]
+    rows(at(store, 1), "updates", {})
+    print_end("r")
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "no held-out score: `selfplay evaluate r --benchmark FILE` scores the policy on questions"
+        " with answers"
+    )
+
+
 def test_the_judge_card_is_written_as_markdown_and_json(store, tmp_path):
     judged(store, 1, wrong={0, 1})
     shown = "\n".join(lines("judge", "r"))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from flows.app.command.findings import print_findings
 from flows.app.command.status import scores_of
 from flows.runtime.store_root import open_store
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
 
 
 def print_end(name: str, is_completed: bool = True) -> None:
@@ -18,6 +23,11 @@ def print_end(name: str, is_completed: bool = True) -> None:
     scores = [score for number, score in scores_of(store, name).items() if number is not None]
     if scores:
         click.echo(f"held-out score of {name}: {' → '.join(scores)}")
+    elif is_completed and _has_learnt(store, name):
+        click.echo(
+            f"no held-out score: `selfplay evaluate {name} --benchmark FILE` scores the policy on"
+            " questions with answers"
+        )
     if is_completed:
         commands = [
             f"selfplay view {name}",
@@ -27,3 +37,9 @@ def print_end(name: str, is_completed: bool = True) -> None:
     else:
         commands = [f"selfplay status {name}", f"selfplay why {name}"]
     click.echo(f"next: {', '.join(commands)}")
+
+
+def _has_learnt(store: Store, name: str) -> bool:
+    from warehouse.query import query
+
+    return bool(query(store.root, "select 1 from updates where run = $run limit 1", {"run": name}))
