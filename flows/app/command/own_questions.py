@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import click
 
 from flows.app.command.candidates import Candidate, own_run
 from flows.app.command.tables import print_table
@@ -56,6 +59,11 @@ class ExamScores:
         return {row["metric"]: _with_error(row["score"], row["standard_error"]) for row in rows}
 
     @property
+    def num_scored(self) -> int:
+        """How many answers have a score."""
+        return sum(row["unscored"] is None for row in self.scores.rows())
+
+    @property
     def mean(self) -> float:
         """The mean of the score that stands for the benchmark."""
         values = [row["scores"]["score"] for row in self.scores.rows() if row["unscored"] is None]
@@ -90,19 +98,31 @@ def evaluate_on_own(
         if few_shot != own_prompts:
             few_shot_label = f"{label}-{few_shot}"
             baselines.append(_ask(run, file, few_shot, index, few_shot_label, base, at_base))
-    rows = [
+    print_table(_table_of([*answered, *baselines]), f"answers to {file}")
+    for each in (*answered, *baselines):
+        if not each.num_scored:
+            click.echo(
+                f"no answer of {each.policy.id} to the prompts {each.prompts} could be scored: the"
+                " engine's context may be too short for them (--set engine.max_model_len=1024)"
+            )
+    best = max(baselines, key=lambda each: each.mean)
+    for each in answered:
+        _print_differences(each, best)
+
+
+def _table_of(all_answered: Sequence[Answered]) -> list[dict[str, Any]]:
+    """A row for each policy and set of prompts; metrics that it lacks are empty."""
+    metrics = [each.metrics for each in all_answered]
+    names = list(dict.fromkeys(name for each in metrics for name in each))
+    return [
         {
             "model": each.policy.id,
             "prompts": each.prompts,
             "n": each.exam.items.num_rows,
-            **each.metrics,
+            **{name: of_one.get(name, "") for name in names},
         }
-        for each in (*answered, *baselines)
+        for each, of_one in zip(all_answered, metrics, strict=True)
     ]
-    print_table(rows, f"answers to {file}")
-    best = max(baselines, key=lambda each: each.mean)
-    for each in answered:
-        _print_differences(each, best)
 
 
 def _ask(

@@ -633,3 +633,18 @@ def test_a_file_of_questions_is_asked_beside_the_base_models_best_prompt(world, 
     assert dict(rows(world, found)) == {"mine": 0.5, **few_shot}
     templates = {asked.template for asked in world["script"].asked if "Who wrote" in asked.text}
     assert templates == {"short"}
+
+
+def test_prompts_to_which_no_answer_could_be_scored_are_named(world, tmp_path, monkeypatch):
+    # as an engine refuses prompts that are longer than its context
+    refusing = Script(lambda asked: None if "Mount Elbert" in asked.text else say(asked))
+    perform(refusing, monkeypatch)
+    questions = tmp_path / "mine.csv"
+    questions.write_text("question,answer\nWho wrote it?,Lee\n")
+    command = ["evaluate", world["model"], "--benchmark", str(questions)]
+    told = CliRunner().invoke(cli.main, [*command, "--set", "engine.max_model_len=4000"])
+    assert told.exit_code == 0, told.output
+    assert "no answer of model to the prompts lines-5-shot could be scored: the engine's" in (
+        told.output
+    )
+    assert "lines-2-shot could" not in told.output
