@@ -110,7 +110,7 @@ def evaluate_on_own(
         _print_differences(each, best)
 
 
-def _table_of(all_answered: Sequence[Answered]) -> list[dict[str, Any]]:
+def _table_of(all_answered: Sequence[ExamScores]) -> list[dict[str, Any]]:
     """A row for each policy and set of prompts; metrics that it lacks are empty."""
     metrics = [each.metrics for each in all_answered]
     names = list(dict.fromkeys(name for each in metrics for name in each))
