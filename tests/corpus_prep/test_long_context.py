@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus_prep.clusters.document_sets import Padding, SetSettings, Shown, sets_of
+from corpus_prep.clusters.document_sets import Padding, SetSettings, SizedDocument, sets_of
 from corpus_prep.clusters.segments import Splitting, segments
 from corpus_prep.workers import Workers
 from tasks.corpus.long_context import (
@@ -84,8 +84,8 @@ def test_prose_is_cut_between_paragraphs_before_sentences_before_words():
     assert [s.text for s in segments("abcdef", 4, len)] == ["abcd", "ef"]
 
 
-def shown(*lengths: int, cluster: int = 0) -> list[Shown]:
-    return [Shown(f"c{cluster}-{n}", cluster, length) for n, length in enumerate(lengths)]
+def sized(*lengths: int, cluster: int = 0) -> list[SizedDocument]:
+    return [SizedDocument(f"c{cluster}-{n}", cluster, length) for n, length in enumerate(lengths)]
 
 
 @pytest.mark.parametrize(
@@ -101,21 +101,21 @@ def shown(*lengths: int, cluster: int = 0) -> list[Shown]:
     ],
 )
 def test_a_cluster_gives_sets_of_about_the_size_and_never_more(num_documents, sizes):
-    assert [len(chosen) for chosen in sets_of(shown(*[5] * num_documents), SetSettings())] == sizes
+    assert [len(chosen) for chosen in sets_of(sized(*[5] * num_documents), SetSettings())] == sizes
 
 
 def test_a_whole_cluster_is_a_set_or_gives_none():
     whole = SetSettings(whole=True, smallest=2, size=2, max_tokens=100)
-    assert [[d.num_tokens for d in one] for one in sets_of(shown(40, 30, 20), whole)] == [
+    assert [[d.num_tokens for d in one] for one in sets_of(sized(40, 30, 20), whole)] == [
         [40, 30, 20]
     ]
-    assert list(sets_of(shown(40, 40, 21), whole)) == list(sets_of(shown(40), whole)) == []
+    assert list(sets_of(sized(40, 40, 21), whole)) == list(sets_of(sized(40), whole)) == []
 
 
 def test_a_set_with_a_limit_leaves_out_what_does_not_fit():
-    [chosen] = sets_of(shown(50, 60, 30, 30, 20), SetSettings(size=5, smallest=2, max_tokens=110))
+    [chosen] = sets_of(sized(50, 60, 30, 30, 20), SetSettings(size=5, smallest=2, max_tokens=110))
     assert [document.num_tokens for document in chosen] == [50, 60]
-    [chosen] = sets_of(shown(50, 70, 30, 30, 20), SetSettings(size=5, smallest=2, max_tokens=110))
+    [chosen] = sets_of(sized(50, 70, 30, 30, 20), SetSettings(size=5, smallest=2, max_tokens=110))
     assert [document.num_tokens for document in chosen] == [50, 30, 30]
 
 

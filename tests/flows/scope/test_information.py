@@ -294,7 +294,7 @@ def test_another_document_takes_the_sources_place_and_the_other_evidence_stays()
         for t in TASKS
     ]
     shown = partial(with_documents, chosen=["t1", "t2"], most=9)
-    given = {"tasks": TASKS, "documents": DOCUMENTS, "near": [], "drawn": DRAWN, "shown": shown}
+    given = {"tasks": TASKS, "documents": DOCUMENTS, "near": [], "drawn": DRAWN, "with_each": shown}
     ask = Roles(CFG).rubric_writer.variables
     asked = list(rubric_prompts(**given, rubrics=written[2:], ask=ask))
     assert {(a["rollout_id"], a["task"]) for a in asked} == {("w-t2", "do 2")}  # t1 has no rubric
@@ -316,7 +316,7 @@ def test_the_prompt_with_the_own_document_is_the_one_the_task_was_written_from(p
     drawn = publish(place, "samples", *asked_with)
     first = ask(place, roles.challenger.prompt, values=values, samples=drawn, documents=documents)
     shown = partial(with_documents, chosen=[t["task_id"] for t in TASKS], most=3)
-    about = partial(openings, ask=roles.challenger.variables, shown=shown)
+    about = partial(openings, ask=roles.challenger.variables, with_each=shown)
     again = ask(
         place,
         Prompt("challenger", roles.challenger.templates, about),

@@ -58,7 +58,12 @@ def test_a_report_names_model_corpus_seed_and_the_settings_that_were_given(store
     store.keep("mine", "config.json", config)
     page = report(place, 1).read_text(encoding="utf-8")
     said = re.sub(r"<[^>]+>", "", page.partition('class="about"')[2].partition("</p>")[0])
-    for words in ("model tiny", "corpus built-in world ledgers", "seed 7", "changed seed=1"):
+    for words in (
+        "model tiny",
+        "corpus built-in world ledgers",
+        "seed 7",
+        "set by the last command seed=1",
+    ):
         assert words in said, said
 
 
