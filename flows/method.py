@@ -30,6 +30,7 @@ from flows.runtime.store_root import open_store, store_root
 from flows.runtime.tracking import tracked
 from flows.settings import profile as profiles
 from flows.settings.profile import MethodSettings
+from flows.worlds.built_in import open_world
 from tasks.engines.chat import ChatFleet
 from warehouse.code import follow_package
 from warehouse.head import head_of
@@ -139,6 +140,8 @@ class Method:
         """
         cfg = profiles.load(self.config, request.profile, request.settings)
         if isinstance(cfg, MethodSettings):
+            if cfg.world is not None:
+                open_world(cfg.world)
             check_machine(cfg, store_root(), loads)
             if cfg.api:
                 cfg.api.key()

@@ -344,15 +344,6 @@ class MethodSettings(Settings):
         return values
 
     @model_validator(mode="after")
-    def _world_is_built_in(self) -> Self:
-        from flows.worlds.world import WORLDS
-
-        if self.world is not None and self.world not in WORLDS:
-            there = ", ".join(WORLDS)
-            raise ValueError(f"world: there is no built-in world {self.world!r}; there are {there}")
-        return self
-
-    @model_validator(mode="after")
     def _prompts_are_there(self) -> Self:
         prompts = self._prompts
         if prompts is None or prompt_folder(home(type(self)), prompts).is_dir():

@@ -7,7 +7,7 @@ from functools import partial
 from corpus_prep.search.settings import EmbeddingConfig
 from flows.worlds import tables
 from flows.worlds.encyclopaedia import follows_grammar
-from flows.worlds.world import CORPUS, WORLDS, Needles, RubricTruth, World
+from flows.worlds.world import CORPUS, Needles, RubricTruth, World
 from warehouse.store import Place, Table
 
 
@@ -116,5 +116,7 @@ BUILT_IN = {world.name: world for world in (ENCYCLOPAEDIA, CLUSTERS, LEDGERS, HA
 def open_world(name: str) -> World:
     """A built-in world. Raises ValueError, with the names that there are, for another name."""
     if name not in BUILT_IN:
-        raise ValueError(f"there is no built-in world {name!r}; there are {', '.join(WORLDS)}")
+        raise ValueError(
+            f"world: there is no built-in world {name!r}; there are {', '.join(BUILT_IN)}"
+        )
     return BUILT_IN[name]

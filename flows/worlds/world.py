@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from warehouse.schemas import Task
     from warehouse.store import Place, Table
 
-WORLDS = ("encyclopaedia", "clusters", "ledgers", "haystacks")
 BENCHMARK = "micro"  # the held-out tasks of any world, in `evaluation.benchmark` and in stored rows
 CORPUS = "micro"  # the corpus of all of a world's documents, where a method's `corpus` names one
 PROMPTS = "micro"  # the set of prompts in the fixed phrases that the worlds' models understand

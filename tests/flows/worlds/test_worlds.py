@@ -4,24 +4,40 @@ import importlib
 
 import pytest
 
+from flows.app.command.launch import check_settings, find_deployment
 from flows.blocks.corpora import world_of_corpus
 from flows.run import Run
+from flows.runtime.request import Request
 from flows.scope.config import Config as Scope
 from flows.scope.steps import rules_named
 from flows.settings.profile import load
 from flows.ttrl.config import Config as Ttrl
-from flows.ttrl.flow import draw_questions
+from flows.ttrl.flow import draw_questions, ttrl_iteration
 from flows.worlds.built_in import BUILT_IN, CLUSTERS, ENCYCLOPAEDIA, HAYSTACKS, LEDGERS, open_world
-from flows.worlds.world import WORLDS
 from tests.support.rows import row
 from warehouse.schemas import Task
 
 
 def test_every_world_is_opened_by_its_name():
-    assert tuple(BUILT_IN) == WORLDS
-    assert [open_world(name).name for name in WORLDS] == list(WORLDS)
-    with pytest.raises(ValueError, match="there is no built-in world 'atlantis'; there are encyc"):
+    assert list(BUILT_IN) == ["encyclopaedia", "clusters", "ledgers", "haystacks"]
+    assert [open_world(name).name for name in BUILT_IN] == list(BUILT_IN)
+    with pytest.raises(
+        ValueError, match="world: there is no built-in world 'atlantis'; there are encyc"
+    ):
         open_world("atlantis")
+
+
+def test_a_run_in_an_unknown_world_is_refused_before_anything_is_loaded(place):
+    request = Request(
+        flow="ttrl-iteration", profile="micro", run="r", overrides={"world": "atlantis"}
+    )
+    with pytest.raises(ValueError, match="there is no built-in world 'atlantis'"):
+        ttrl_iteration.run(request)
+    with pytest.raises(ValueError, match="there is no built-in world 'atlantis'"):
+        check_settings(
+            find_deployment("ttrl-iteration", "micro"),
+            {"overrides": {"world": "atlantis"}, "profile": "micro"},
+        )
 
 
 def test_the_truth_of_tasks_with_rubrics_depends_on_the_documents(place):
@@ -87,8 +103,6 @@ def test_the_micro_profiles_live_in_a_world_that_offers_their_corpora(method, wo
     cfg = load(config, "micro")
     assert cfg.world == world.name
     assert set(cfg.worlds) <= set(world.corpora)
-    with pytest.raises(ValueError, match="world: there is no built-in world 'atlantis'; there are"):
-        load(config, "micro", {"world": "atlantis"})
 
 
 def test_a_built_in_corpus_is_of_the_world_of_the_run(place):
