@@ -28,7 +28,8 @@ BATCH_BYTES = 1 << 24  # documents in memory at once
 
 
 def sql(name: str) -> str:
-    """The text of a query.
+    """The text of the query `corpus_prep/sql/<name>.sql`. Raises FileNotFoundError if there is
+    none.
 
     Modules read it into a constant, so that it is part of a stage's recipe.
     """

@@ -61,7 +61,9 @@ class Spec(Protocol):
     """What one call makes: a dataclass with the output's path and the inputs."""
 
     @property
-    def out(self) -> Path: ...
+    def out(self) -> Path:
+        """The file or folder that the call makes."""
+        ...
 
 
 S = TypeVar("S", bound=Spec)

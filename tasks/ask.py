@@ -154,7 +154,8 @@ def answered_tasks(answers: list[AnswerToTask], tasks: list[Question]) -> Iterat
 def kept_tasks(
     selections: list[Selection], tasks: list[Task], *, first: int, count: int
 ) -> Iterator[Row]:
-    """`count` of the kept tasks, in the order of their selection."""
+    """Yield `count` of the kept tasks, from place `first` (0-based) on, in the order of their
+    selection."""
     task_of = {task["task_id"]: task for task in tasks}
     kept = [task_of[row["task_id"]] for row in selections if row["kept"]]
     return readable_tasks(kept[first : first + count])

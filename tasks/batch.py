@@ -79,7 +79,8 @@ def _table_weights(
 
 
 def datum_rows(rollout: Rollout, advantage: float, max_tokens: int | None) -> Iterator[Row]:
-    """The rows of a batch that one rollout becomes."""
+    """Yield the rows of `batches` that one rollout becomes, each with its `advantage`; none if one
+    would have more than `max_tokens` tokens."""
     for number, datum in enumerate(_fitting(rollout, max_tokens)):
         yield {
             "rollout_id": rollout["rollout_id"],

@@ -31,6 +31,8 @@ class GivenTasks(BaseModel):
     columns: Columns = Columns(question=("task",), criteria=("criteria",))
 
     def items(self, place: Place) -> Table:
+        """The file's items as a table of the run, made at `place` by the stage `read_items`. Raises
+        ValueError for a file without items, or with rows that do not fit `columns`."""
         return read_items(
             place,
             self.file,

@@ -36,6 +36,7 @@ class Query:
         return cls(Path(module).parent / "sql" / f"{name}.sql")
 
     def recipe_identity(self) -> dict[str, str]:
+        """What a recipe holds of a query: the file's name and its text."""
         return {"file": self.path.name, "text": self.text}
 
     @property

@@ -51,9 +51,11 @@ class Template:
 
     @property
     def version(self) -> str:
+        """The first 12 hex digits of the hash of the text."""
         return hash_bytes(self.text.encode())[:12]
 
     def recipe_identity(self) -> str:
+        """What a recipe holds of a template: its name and version."""
         return f"{self.name} {self.version}"
 
     def render(self, ours: Row | None = None, /, **values: Any) -> str:
@@ -91,6 +93,7 @@ class Prompt:
     system: str = ""
 
     def recipe_identity(self) -> Row:
+        """What a recipe holds of a prompt; `system` only if there is one."""
         identity = {"role": self.role, "templates": self.templates, "variables": self.variables}
         if self.system:
             identity["system"] = self.system

@@ -58,6 +58,7 @@ class Reader:
     instructions: Instructions | None = None
 
     def recipe_identity(self) -> Row:
+        """What a recipe holds of a reader: its settings, and its functions by their code."""
         return {
             "read": self.read,
             "measure": self.measure,
@@ -66,7 +67,9 @@ class Reader:
         }
 
     def rows(self, schema: Schema, rollout: Rollout, prompt: PromptRow) -> Iterator[Row]:
-        """The rows of `schema` that one rollout becomes."""
+        """Yield the rows of `schema` that one rollout becomes: those read from its reply, or one
+        row with the reason (`malformed`) why none could be read. An exception of the reader is such
+        a reason, too."""
         known = identity(schema, rollout, prompt)
         try:
             known |= self.measure(rollout, prompt) if self.measure else {}
@@ -129,6 +132,8 @@ def texts_and_searches(rollout: Rollout) -> tuple[list[str], list[bool]]:
 
 
 def is_readable(read: Callable[[str], Any], rollout: Rollout) -> bool:
+    """Whether `read` reads something from a rollout's reply: it neither raises Malformed nor
+    returns an empty value. Raises what else `read` raises."""
     try:
         return bool(read(rollout["reply"] or ""))
     except Malformed:

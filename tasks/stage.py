@@ -251,7 +251,7 @@ class _Call:
 
 
 def num_gpus(tools: Iterable[Any]) -> int:
-    """GPUs that engines or a trainer hold while a stage works."""
+    """The number of GPUs that engines or a trainer among a stage's tools hold."""
     return sum(getattr(tool, "num_gpus", 0) for tool in tools)
 
 

@@ -47,6 +47,7 @@ class Trainer:
 
     @property
     def num_gpus(self) -> int:
+        """GPUs in use: one for each process, none on CPUs."""
         if self.group.device == "cuda":
             return self.group.num_processes
         return 0
@@ -85,6 +86,7 @@ class Trainer:
         self.group.write_state(folder)
 
     def close(self) -> None:
+        """End the processes."""
         self.group.close()
 
 

@@ -71,6 +71,7 @@ class Draft:
 
     @property
     def files(self) -> Path:
+        """The folder of the table's other files."""
         return self.folder / FILES
 
     def write(self, chunk: Chunk) -> None:
@@ -251,15 +252,19 @@ class Shards:
 
 
 def hash_file(path: Path) -> str:
+    """BLAKE2b of a file's bytes, 32 hex digits. Raises OSError if it cannot be read."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def hash_bytes(data: bytes) -> str:
+    """BLAKE2b of bytes, 32 hex digits."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def hash_json(value: Any) -> str:
+    """The hash of a value's JSON; the order of keys does not count. Raises TypeError for a value
+    that JSON cannot hold."""
     return hash_bytes(
         json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     )
@@ -274,7 +279,8 @@ def hash_files(paths: Sequence[Path]) -> list[str]:
 
 
 def hash_folder(folder: Path, hashed: Callable[[Sequence[Path]], list[str]] = hash_files) -> str:
-    """Content hash of all files of a folder, names included."""
+    """Content hash of all files of a folder, names included. `hashed` computes the files'
+    hashes."""
     entries = sorted(p for p in folder.rglob("*") if p.is_file())
     return hash_json(
         [[str(p.relative_to(folder)), h] for p, h in zip(entries, hashed(entries), strict=True)]
@@ -282,6 +288,8 @@ def hash_folder(folder: Path, hashed: Callable[[Sequence[Path]], list[str]] = ha
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, and wait until it is on the disk. Raises TypeError for a value that
+    JSON cannot hold, OSError if the file cannot be written."""
     with open(path, "w", encoding="utf-8") as file:
         json.dump(value, file, indent=1, ensure_ascii=False)
         file.flush()

@@ -54,7 +54,8 @@ class Fork:
 
 
 def check(store: Store, run: str, new: str, iteration: int) -> None:
-    """Raise ValueError if the run or iteration does not exist, or if the run `new` does."""
+    """Raise ValueError if the run or iteration does not exist or has files that are still to be
+    written, or if the run `new` exists or no run can have its name."""
     _shared(store, run, iteration)
     if store.folder(check_run_name(new)).exists():
         raise ValueError(f"there is a run {new!r} already; fork {run!r} under another name")

@@ -82,6 +82,7 @@ class Playing(Freshness):
         return self._keys.keys()
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
+        """As `Freshness.why_make`. Also raises what `check_only_one` raises."""
         self.check_only_one(address, recipe)
         return super().why_make(address, made, recipe)
 

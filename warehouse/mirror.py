@@ -81,7 +81,10 @@ def open_mirror(url: str) -> ObjectStore:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Explain a failure of the bucket in words. Raises RuntimeError."""
+    """Explain a failure of the bucket in words, after `what` could not be done.
+
+    Raises RuntimeError in its place. Errors of files of the store pass as they are.
+    """
     from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
     try:
@@ -102,8 +105,8 @@ def explained(what: str) -> Iterator[None]:
 def transfers(store: Store, run: str, done: str) -> Iterator[ThreadPoolExecutor]:
     """Threads for the transfers of a run, which nobody else pushes or pulls meanwhile.
 
-    A failure of the bucket says that the run cannot be `done` (pushed, pulled). Raises
-    RuntimeError.
+    Raises RuntimeError if somebody does, and, saying that the run cannot be `done` ("pushed",
+    "pulled"), if the bucket fails.
     """
     with (
         store.lock(str(Address(run, table="mirror"))),
@@ -130,10 +133,12 @@ def object_key(content_hash: str) -> str:
 
 
 def recipe_key(address: str) -> str:
+    """The key of a table's recipe in the mirror."""
     return f"{RUNS}/{address}/{RECIPE}"
 
 
 def kept_key(run: str, name: str) -> str:
+    """The key of `name`, a JSON file beside the tables of a run, in the mirror."""
     return f"{RUNS}/{run}/{name}"
 
 
@@ -166,16 +171,19 @@ class Owner:
 
     @classmethod
     def new(cls) -> Owner:
+        """An owner with a random id, of this code's schema version, on this machine, as of now."""
         return cls(uuid.uuid4().hex, VERSION, socket.gethostname(), time.time())
 
     def as_json(self) -> bytes:
+        """The JSON in which a mirror holds the owner; `owner_of` reads it."""
         return json.dumps(vars(self), indent=1).encode()
 
 
 def owner_of(bucket: ObjectStore, run: str) -> Owner | None:
     """The run that has this name in the mirror; None if there is none.
 
-    Raises ValueError if it was written with another version of the schema.
+    Raises ValueError for an invalid name, or a run written with another version of the schema;
+    Damaged for an object that names no run.
     """
     key = kept_key(check_run_name(run), OWNER)
     content = read_json(bucket, key)
@@ -220,7 +228,7 @@ def read(bucket: ObjectStore, key: str) -> tuple[bytes, dict[str, str]] | None:
 
 
 def read_json(bucket: ObjectStore, key: str) -> dict[str, Any] | None:
-    """A JSON object, or None if there is none. Raises Damaged for anything else."""
+    """The JSON object at a key, or None if there is none. Raises Damaged for anything else."""
     stored = read(bucket, key)
     if stored is None:
         return None

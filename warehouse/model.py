@@ -114,9 +114,10 @@ def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[T
 def card(
     store: Store, run: str, role: str, updates: list[Table], checked: DryRun = NO_DRY_RUN
 ) -> str:
-    """The model card.
+    """The model card, as Markdown, of the policy that the last of `updates` trained.
 
     It has a header for the hub, training, scores, lineage, and licences of the documents it read.
+    `checked` says which tables the run would rebuild now.
     """
     lake = Lake(store)
     last = updates[-1].rows()[-1]

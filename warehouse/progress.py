@@ -58,7 +58,8 @@ def _of(number: int | None) -> str:
 
 
 def progress(catalogue: Catalogue, run: str) -> Progress:
-    """Where a run is now. Cheap enough to ask every second: only new recipes are read."""
+    """Where a run is now; for a run that does not exist, no tables. Cheap enough to ask every
+    second: only new recipes are read."""
     store = catalogue.store
     settings = store.kept(run, "config.json") or {}
     tables = sorted(catalogue.tables(run), key=lambda table: table.recipe.get("started_at", 0.0))

@@ -190,10 +190,11 @@ def card(
     findings: Sequence[Row] = (),
     sample: str = "",
 ) -> str:
-    """The dataset card.
+    """The dataset card, as Markdown.
 
     It has a header for `load_dataset`, lineage, gates, selections, scores, and licences of the
-    sources.
+    sources. `counts` has the number of rows of each table that is published, `findings` are rows
+    with the columns of `FINDINGS`, and `sample` is JSON of a conversation to show.
     """
     lake = Lake(store)
     licences = _rows(lake, run, LICENCES)

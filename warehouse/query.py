@@ -135,7 +135,8 @@ def _version(statements: list[str]) -> str:
 
 
 def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
-    """The rows of a query over the views. Raises duckdb.Error on bad SQL."""
+    """The rows of a query over the views. Raises duckdb.Error on bad SQL, ValueError if there is no
+    statement."""
     with connect(root, sql) as connection:
         result = connection.execute(sql, parameters or None)
         if result is None:
@@ -163,7 +164,8 @@ def snapshot(root: Path | str, tables: Iterable[str], runs: Iterable[str]) -> It
 def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[Row]:
     """The rows of a stage's query.
 
-    `tables` are visible under their names, `$name` refers to a parameter.
+    `tables` are visible under their names, `$name` refers to a parameter. Raises duckdb.Error on
+    bad SQL.
     """
     with in_memory() as connection:
         for name, table in tables.items():

@@ -54,7 +54,7 @@ class PaidReplies:
             yield connection
 
     def find(self, keys: Iterable[str]) -> dict[str, PaidReply]:
-        """The replies to those of `keys` that are cached."""
+        """The replies to those of `keys`, the keys of requests, that are cached."""
         keys = list(keys)
         replies = {}
         with self._open() as connection:
@@ -70,7 +70,8 @@ class PaidReplies:
         return replies
 
     def put(self, replies: dict[str, PaidReply], run: str) -> None:
-        """Store replies, all or none. A request that has a reply keeps it."""
+        """Store the replies that a run paid for, by their requests' keys, all or none. A request
+        that has a reply keeps it."""
         now = time.time()
         rows = [(key, *astuple(reply), run, now) for key, reply in replies.items()]
         with self._open() as connection:

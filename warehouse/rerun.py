@@ -49,6 +49,8 @@ class Inquiry(Playing):
         return None
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
+        """Note why a run would build the table, and return None. Raises Unmade for a table that was
+        never made, and what `Playing.why_make` raises."""
         self.reasons.append((address, super().why_make(address, made, recipe)))
         if made is None:
             raise Unmade(f"{address} was never made")
@@ -74,9 +76,13 @@ class Rerun(Playing):
 
     @property
     def frees(self) -> bool:
+        """False with `only`: other tables then count as fresh unchecked."""
         return not self.only
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
+        """As `Playing.why_make`, with the requested tables among those to rebuild. Raises
+        ValueError, too, if with `only` the flow comes to a table that was never made and would have
+        to be sampled or trained."""
         self.check_only_one(address, recipe)
         if made is not None and (self._remade(made) or INHERITED in made.recipe):
             return super().why_make(address, made, recipe)
@@ -101,11 +107,13 @@ class Rerun(Playing):
         return sorted(self.addresses - self._passed)
 
     def notes(self) -> Recipe:
+        """The id of the rerun, by which a retry recognises the tables that it has rebuilt."""
         return {"rerun": self.rerun_id}
 
     def passed(
         self, table: Table, recipe: Recipe, again: Again, arguments: Mapping[str, Any]
     ) -> None:
+        """Raise Enough, which ends the flow, once all requested tables have passed, with `only`."""
         self._passed |= {table.address} & self.addresses
         if self.only and self._passed == self.addresses:
             raise Enough(f"rerun: {', '.join(sorted(self.addresses))}")

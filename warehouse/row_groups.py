@@ -33,6 +33,9 @@ class RowGroups:
 
     @classmethod
     def of(cls, paths: Sequence[Path], column: str) -> RowGroups:
+        """Index a column of a table's Parquet files, which are read once. The index holds in this
+        process only, as it uses Python's hashes. Raises OSError or pyarrow.ArrowException for a
+        file that cannot be read."""
         hashes_of_groups = list[np.ndarray]()
         ends = list[int]()
         for path in paths:

@@ -86,19 +86,24 @@ class Place:
     at: Address
 
     def iteration(self, number: int) -> Place:
+        """The place of an iteration of the run."""
         return replace(self, at=Address(self.at.run, number))
 
     def phase(self, name: str) -> Place:
+        """The place of a phase of this iteration."""
         return replace(self, at=replace(self.at, phase=name, step=None))
 
     def step(self, number: int) -> Place:
+        """The place of a step of this phase."""
         return replace(self, at=replace(self.at, step=number))
 
     def address(self, table: str, label: str | None = None) -> str:
+        """The address at which a table made here is published."""
         return str(replace(self.at, table=table, label=label or None))
 
     @property
     def path(self) -> str:
+        """The place as text: the beginning of the addresses of its tables."""
         return str(self.at)
 
 
@@ -168,6 +173,7 @@ class Store:
         return self.root / RUNS
 
     def folder(self, address: str) -> Path:
+        """The folder of the table at an address, whether or not it exists."""
         return self.runs / address
 
     def find(self, address: str) -> Table | None:
@@ -240,7 +246,8 @@ class Store:
 
     @contextlib.contextmanager
     def draft(self, schema: Schema) -> Iterator[Draft]:
-        """A place to write a table; removed unless it was published."""
+        """A place to write a table of `schema`; removed unless it was published. Raises Unwritable
+        as `writable` does."""
         with self.writable():
             draft = Draft(self.root / "tmp" / uuid.uuid4().hex, schema)
         try:
@@ -330,7 +337,7 @@ class Store:
         )
 
     def amend(self, address: str, recipe: dict[str, Any]) -> None:
-        """Replace the recipe of a published table."""
+        """Replace the recipe of a published table, whole or not at all."""
         fresh = self.root / "tmp" / f"{uuid.uuid4().hex}.json"
         write_recipe(fresh, recipe)
         os.replace(fresh, self.folder(address) / RECIPE)

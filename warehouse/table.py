@@ -61,6 +61,7 @@ class Table:
 
     @property
     def content_hash(self) -> str:
+        """The hash over rows and files, as the recipe records it."""
         return self.recipe["content_hash"]
 
     @property
@@ -78,6 +79,7 @@ class Table:
 
     @property
     def files(self) -> Path:
+        """The folder of its files other than rows."""
         return self.folder / FILES
 
     def file(self, path: str) -> Path:

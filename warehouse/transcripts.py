@@ -48,7 +48,8 @@ FILE_ROWS = 50_000
 def write_transcripts(store: Store, run: str, folder: Path) -> int:
     """Write FOLDER/transcripts_*.parquet; returns the number of rollouts.
 
-    Raises ValueError for a run without rollouts, or a folder that is not empty.
+    Raises ValueError for a run without rollouts or whose rollouts were cleaned away, or a folder
+    that is not empty.
     """
     tables = [table for table in store.tables(run) if table.has_rows]
     if not any(table.schema is ROLLOUTS for table in tables):

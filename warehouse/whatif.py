@@ -37,6 +37,8 @@ class WhatIf(Inquiry):
     def passed(
         self, table: Table, recipe: Recipe, again: Again, arguments: Mapping[str, Any]
     ) -> None:
+        """Compute the table in `scratch` if it is wanted and would differ. Raises ValueError if the
+        setting would have changed a prompt, a rollout or an update."""
         if SAMPLERS & set(recipe["tools"]) or table.schema is PROMPTS:
             old = _without_code(table.recipe)
             change = next(changed_settings(old, _without_code(recipe)), None)

@@ -76,6 +76,7 @@ class Clusters:
 
     @property
     def sizes(self) -> np.ndarray:
+        """Documents per cluster, int64 (clusters,)."""
         return np.bincount(self.cluster, minlength=len(self.cell))
 
 

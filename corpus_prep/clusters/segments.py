@@ -42,13 +42,17 @@ class Splitting(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
+    """A stretch of a document: its kind, its text without blanks around it, and its length in
+    tokens."""
+
     kind: Literal["prose", "table"]
     text: str
     num_tokens: int
 
 
 def write_segments(shard: Shard, splitting: Splitting, count: Count) -> None:
-    """Map: rows of `segments` for a shard's documents."""
+    """Map step: write rows of `segments` for a shard's documents of `splitting.min_chars`
+    characters or more. `count` gives the tokens of a text."""
     with pq.ParquetWriter(shard.out, SEGMENTS.arrow, compression="zstd") as writer:
         for _, batch in shard.batches(["document_id", "text"]):
             rows = [

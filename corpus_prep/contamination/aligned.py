@@ -121,6 +121,7 @@ class Passages:
 
     @classmethod
     def load(cls, file: Path) -> Passages:
+        """Read what `write_passages` wrote."""
         with np.load(file) as arrays:
             return cls(*(arrays[name] for name in ("hashes", "bits", "is_rare", "starts")))
 
@@ -133,8 +134,11 @@ def align(
     folder: Path,
     workers: Workers | None,
 ) -> list[Path]:
-    """Files of ALIGNED, with the best alignment of every candidate. Partial results in `folder`
-    survive a kill."""
+    """The files of ALIGNED, with the best alignment of every candidate.
+
+    `passages` are rows of `passages`, `common` the rows of SEEDS that are common phrases, and
+    `candidates` is a sorted Parquet file of CANDIDATES. Partial results in `folder` survive a kill.
+    """
     write_passages(passages, corpus, common, folder / "passages.npz")
     some = documents_of(candidates, corpus.num_documents)
     files = (folder / "passages.npz", candidates)

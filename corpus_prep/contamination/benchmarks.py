@@ -109,7 +109,12 @@ def _files(path: Path) -> list[Path]:
 
 
 def read_rows(file: Path) -> Iterator[Any]:
-    """The rows of a file of one of the SUPPORTED types, in order."""
+    """The rows of a file of one of the SUPPORTED types, in order: a dict for each row of a table,
+    any value for a line of JSON.
+
+    Of a JSON file they are its list, or the first list of objects in its object. Raises OSError,
+    ValueError or pyarrow.ArrowException for a file that cannot be read.
+    """
     if file.name.endswith(".parquet"):
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(256):

@@ -136,6 +136,7 @@ def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
 
 
 def write_runs(passages: pa.Table, rule: NgramRule, file: Path) -> None:
+    """Write `passage_runs` of the passages as Parquet, for `write_hits` to search for."""
     pq.write_table(passage_runs(passages, rule), file)
 
 
@@ -329,7 +330,8 @@ class FoundPassages:
 def screen_contaminated_documents(
     corpus: Corpus, contaminations: Sequence[Path], scratch: Path
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `screenings`, from files of `contaminations`."""
+    """Yield rows of `screenings`, in corpus order: a document is dropped if one of `contaminations`
+    (files of that table) removes it. Queries spill to a folder in `scratch`."""
     with corpus.connect(scratch / "spilled") as connection:
         view_parquet(connection, "contaminations", contaminations, CONTAMINATIONS.arrow)
         yield from connection.sql(SCREEN).to_arrow_reader(ROWS_AT_ONCE)

@@ -108,7 +108,8 @@ def _changed(text: str, kind: str, vocabulary: list[str], rng: random.Random) ->
 
 
 def put(passage: str, host: str, rng: random.Random, alone: bool = False) -> str:
-    """The host with the passage inserted at a blank, on a line of its own if `alone`."""
+    """The host with the passage inserted at one of its blanks, which `rng` draws, or at its end if
+    it has none. With `alone` the passage has a line of its own."""
     blanks = [place for place, character in enumerate(host) if character.isspace()] or [len(host)]
     place = rng.choice(blanks)
     around = "\n" if alone else " "
@@ -116,7 +117,8 @@ def put(passage: str, host: str, rng: random.Random, alone: bool = False) -> str
 
 
 def write_planted(planted: list[Canary], detected: set[tuple[int, int]], file: Path) -> None:
-    """Write the canaries as Parquet, each with whether it was found."""
+    """Write the canaries as Parquet, each with whether its (document, passage) is among
+    `detected`."""
     rows = [
         {
             "document": c.document,

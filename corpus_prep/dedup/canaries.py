@@ -57,7 +57,7 @@ def plant(
 
 
 def behind(corpus: Corpus, texts: list[str], file: Path) -> Corpus:
-    """The corpus with further documents appended, written to `file`."""
+    """The corpus with a further document for each text appended, written to `file`."""
     ids = [f"canary-{number}" for number in range(len(texts))]
     lengths = [len(text) for text in texts]
     values = {"document_id": ids, "title": ids, "text": texts, "source": ids, "num_chars": lengths}

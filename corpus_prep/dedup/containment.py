@@ -91,7 +91,8 @@ def find_containments(
 
 
 def screen_held(corpus: Corpus, files: Sequence[Path], scratch: Path) -> Iterator[pa.RecordBatch]:
-    """Rows of `screenings`, from files of `containments`."""
+    """Yield rows of `screenings`, in corpus order: the documents in `files`, those of
+    `containments`, are dropped. Queries spill to a folder in `scratch`."""
     with corpus.connect(scratch / "spilled") as connection:
         view_parquet(connection, "containments", files, CONTAINED.arrow)
         connection.execute(f"create table duplicates as {NUMBERED_HELD}")

@@ -113,7 +113,12 @@ def find_edges(
     folder: Path,
     workers: Workers | None = None,
 ) -> Edges:
-    """Compare all candidates of a band table. Partial results in `folder` survive a kill."""
+    """Find the pairs of documents that are similar, among those with an equal band.
+
+    `bands` are the files of the corpus's band table, made with `settings`. Pairs of a Jaccard of
+    `comparing.floor` or more are edges; the counts say what was compared. Partial results in
+    `folder` survive a kill.
+    """
     parts = map_shards(
         find_candidates, partitions(bands, folder, settings), comparing.max_bucket, workers
     )
@@ -188,7 +193,8 @@ def compare_left(
 
 
 def merge_pairs(candidates: Candidates, settings: None) -> None:
-    """Map step over a single shard: every pair once, in order."""
+    """Map step over a single shard: write the pairs of all partitions in order, each once, as
+    PAIRS."""
     spilled = candidates.out.with_name(f"{candidates.out.name}-spilled")
     with out_of_core(spilled) as connection, pq.ParquetWriter(candidates.out, PAIRS) as writer:
         connection.read_parquet(
@@ -202,7 +208,7 @@ def merge_pairs(candidates: Candidates, settings: None) -> None:
 
 
 def compare_pairs(comparison: Comparison, comparing: Comparing) -> None:
-    """Map step: the edges among a row group of pairs."""
+    """Map step: write the edges among a row group of pairs, as EDGES."""
     with pq.ParquetFile(comparison.pairs, pre_buffer=False) as file:
         pairs = file.read_row_group(comparison.row_group)
     first, second = (pairs[name].to_numpy() for name in PAIRS.names)

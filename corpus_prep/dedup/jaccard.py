@@ -38,6 +38,8 @@ class ShingleSets:
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> ShingleSets:
+        """The sets that `write_sets` wrote for these shards, which are in ascending order of
+        documents."""
         return cls(tuple(shard.out for shard in shards), tuple(shard.first for shard in shards))
 
     @property

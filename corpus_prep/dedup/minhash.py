@@ -75,6 +75,8 @@ class MinHashing(BaseModel):
 
     @property
     def band_rows(self) -> int:
+        """Rows of a band: `rows`, else the most with which a pair at the threshold is found with
+        probability `recall`."""
         if self.rows is not None:
             return self.rows
         return max(
@@ -85,6 +87,7 @@ class MinHashing(BaseModel):
 
     @property
     def num_bands(self) -> int:
+        """Bands of a signature. Values left over at its end are in none."""
         return self.num_permutations // self.band_rows
 
     def chance(self, jaccard: float, rows: int | None = None) -> float:
@@ -130,7 +133,7 @@ def reference_signature(shingles: Iterable[Sequence[bytes]], settings: MinHashin
 
 @functools.cache
 def permutations(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """datasketch's multipliers and summands, uint32."""
+    """datasketch's multipliers and summands for `count` permutations, uint32 (count,) each."""
     factors, summands = np.asarray(MinHash(count, seed, scheme="affine32").permutations)
     return np.ascontiguousarray(factors), np.ascontiguousarray(summands)
 

@@ -39,9 +39,12 @@ def count_shingles(folders: Sequence[Path], chosen: np.ndarray) -> np.ndarray:
 def prefixes(
     sets: OpenSets, chosen: np.ndarray, counts: np.ndarray, share: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Documents (int64) and the hashes (uint64) of their rarest shingles.
+    """Documents (int64) and the hashes (uint64) of their rarest shingles, a pair each.
 
-    Shingles in only one document are left out.
+    `chosen` (bool, by number) says which documents of `sets` to take, and `counts` are those of
+    `count_shingles`. Of a document's n shingles it takes the n - ceil(share * n) + 1 rarest, so
+    that documents whose Jaccard is `share` or more have one of these in common. Shingles in only
+    one document are left out.
     """
     size = int((sets.offsets[1:] - sets.offsets[:-1])[chosen[sets.documents]].sum())
     documents = np.empty(size, np.int64)

@@ -74,6 +74,7 @@ class CorpusCounts:
 
     @property
     def num_rows(self) -> int:
+        """Rows so far, kept or dropped."""
         return self.kept + self.dropped.total()
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 
 
 def first_value(fields: Mapping[str, object], names: tuple[str, ...]) -> object:
+    """The value of the first of `names` that `fields` has and that is not None; else None."""
     return next((fields[name] for name in names if fields.get(name) is not None), None)
 
 

@@ -75,6 +75,7 @@ class Columns(BaseModel):
 
     @property
     def all(self) -> set[str]:
+        """The names of the columns of all fields."""
         return {
             *self.id,
             *self.title,
@@ -115,6 +116,7 @@ class SourceFile:
         return name[: -len(ending(name))]
 
     def stream(self) -> BinaryIO:
+        """Open the file to read its decompressed bytes. Raises OSError if it cannot be opened."""
         name = self.file.name.lower()
         path = self.file
         if name.endswith(".gz"):
@@ -129,7 +131,8 @@ class SourceFile:
         return path.open("rb")
 
     def content(self, bytes_per_char: int) -> bytes | None:
-        """The whole content, or None if it is too long for a document of `max_chars`."""
+        """The whole decompressed content; None if it has more than `bytes_per_char` * `max_chars`
+        bytes. Raises OSError or the decompressor's error for a file that cannot be read."""
         most = bytes_per_char * self.max_chars
         if self.file.stat().st_size > most:
             return None
@@ -140,13 +143,16 @@ class SourceFile:
         return content
 
     def dropped(self, reason: DroppedReason, remark: str = "") -> Record:
+        """A record without fields for the whole file, with the reason; `remark` is added to its
+        source."""
         source = self.source
         if remark:
             source = f"{source} ({remark})"
         return Record(self.place, source, reason=reason)
 
     def at(self, number: int, fields: Mapping[str, object]) -> Record:
-        """A record at a position, counted from 1."""
+        """A record of the file with these fields; its place and source end in `number`, counted
+        from 1."""
         return Record(f"{self.place}:{number}", f"{self.source}:{number}", fields)
 
 
@@ -166,8 +172,10 @@ def ending(name: str) -> str:
 
 
 def is_supported(name: str) -> bool:
+    """Whether `ending` knows the type of a file of this name."""
     return bool(ending(name))
 
 
 def printable(path: Path | str) -> str:
+    """A path as text that can be stored: bytes that are not UTF-8 become U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")

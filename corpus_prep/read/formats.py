@@ -29,6 +29,8 @@ from corpus_prep.read.records import json_lines, json_rows, parquet_rows, table_
 
 
 def plain(source_file: SourceFile) -> Iterator[Record]:
+    """Yield one record with the file's bytes as `text` and its stem as `file_name`, or a record
+    `too_long`. Raises OSError or the decompressor's error for a file that cannot be read."""
     content = source_file.content(4)  # UTF-8 has at most 4 bytes per character
     if content is None:
         yield source_file.dropped("too_long")

@@ -14,6 +14,8 @@ TEXTS = ("text/html", "application/xhtml+xml", "text/plain")
 
 
 def page(source_file: SourceFile) -> Iterator[Record]:
+    """Yield one record with title and text of a web page (`article`), or a record `too_long`.
+    Raises OSError or the decompressor's error for a file that cannot be read."""
     content = source_file.content(PAGE_BYTES_PER_CHAR)
     if content is None:
         yield source_file.dropped("too_long")

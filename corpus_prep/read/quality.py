@@ -47,6 +47,7 @@ class QualityRules(BaseModel):
 
     @property
     def need_language(self) -> bool:
+        """Whether any rule depends on the language of a document."""
         return bool(self.languages) or self.heuristics == "gopher"
 
     @property
@@ -60,7 +61,8 @@ class QualityRules(BaseModel):
 def first_failing(
     text: str, score: float | None, language: str | None, rules: QualityRules
 ) -> str | None:
-    """The first rule that a document breaks, or None."""
+    """The first rule that a document breaks, or None. `score` is its quality, `language` its ISO
+    639-1 code; None if unknown."""
     if len(text) < rules.min_chars:
         return "too_short"
     if rules.max_chars is not None and len(text) > rules.max_chars:

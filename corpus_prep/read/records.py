@@ -23,6 +23,11 @@ CHUNK = 1 << 20
 
 
 def json_lines(source_file: SourceFile) -> Iterator[Record]:
+    """Yield one record per line that is not blank. Lines are counted from 1.
+
+    A line is dropped, with the reason, if it is too long for a document of `max_chars`, not UTF-8
+    or no JSON object. Raises OSError or the decompressor's error for a file that cannot be read.
+    """
     with source_file.stream() as lines:
         max_bytes = _record_bytes(source_file)
         number = 0
@@ -200,6 +205,11 @@ def _shown(name: str) -> str:
 
 
 def parquet_rows(source_file: SourceFile) -> Iterator[Record]:
+    """Yield one record per row of a Parquet file, with those of its columns that `columns` names.
+
+    A file without a column of texts yields one record `no_text`, which lists its columns. Raises
+    OSError or pyarrow.ArrowException for a file that cannot be read.
+    """
     columns = source_file.columns
     with pq.ParquetFile(source_file.file, pre_buffer=False) as parquet:
         names = parquet.schema_arrow.names

@@ -29,6 +29,7 @@ class TextSet:
         return self._slots[self._slot(_hash(text))] != 0
 
     def add(self, text: str) -> None:
+        """Add a text; nothing changes if the set has it."""
         value = _hash(text)
         at = self._slot(value)
         self._num += self._slots[at] == 0

@@ -132,6 +132,7 @@ class Bm25Ranker:
         self._num_documents = num_documents
 
     def rank(self, queries: list[str], k: int) -> list[list[tuple[int, float]]]:
+        """As `Ranker.rank`. Only documents that share a word with a query are ranked for it."""
         return [self._rank_one(query, k) for query in queries]
 
     def _rank_one(self, query: str, k: int) -> list[tuple[int, float]]:

@@ -60,6 +60,8 @@ class Encoder:
         return torch.nn.functional.normalize(vectors.float(), dim=-1).cpu().numpy()
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of queries, each with the model's query prefix: float32, of length 1, [queries,
+        dimensions]."""
         return self([self.config.query_prefix + text for text in texts])
 
     def documents(self, titles_and_texts: Iterable[Pair]) -> np.ndarray:
@@ -143,6 +145,7 @@ def _save(file: Path, vectors: np.ndarray) -> None:
 
 
 def batched(pairs: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
+    """Yield the pairs in lists of `size`; the last may be shorter."""
     remaining = iter(pairs)
     while some := list(islice(remaining, size)):
         yield some

@@ -56,6 +56,8 @@ class Hit:
 
 
 class Ranker(Protocol):
+    """What a `Retriever` needs of an index: the best documents for each query."""
+
     def rank(self, queries: list[str], k: int) -> list[list[tuple[int, float]]]:
         """For each query at most k (row number, score), best first, ties in order of row number."""
         ...

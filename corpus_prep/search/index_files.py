@@ -56,10 +56,13 @@ def read_manifest(folder: Path, verify: bool) -> dict[str, Any]:
 
 
 def damaged(folder: Path, what: str) -> ValueError:
+    """The error for an index of which `what` is wrong; it says what to do."""
     return ValueError(f"search index {folder} is damaged: {what}. Delete it and build it again.")
 
 
 def fingerprint(file: Path) -> dict[str, Any]:
+    """Size in bytes and SHA-256 of a file, as the manifest holds them. Raises OSError if the file
+    cannot be read."""
     with file.open("rb") as content:
         return {
             "num_bytes": file.stat().st_size,
@@ -106,10 +109,12 @@ class DocumentsFile:
 
     @property
     def num_documents(self) -> int:
+        """Documents added so far; one that was cut into pieces counts once."""
         return len(self._seen)
 
     @property
     def content_hash(self) -> str:
+        """SHA-256, in hex, over the documents added so far."""
         return self._digest.hexdigest()
 
     def __enter__(self) -> Self:
@@ -139,4 +144,6 @@ def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def open_documents(folder: Path) -> pa.Table:
+    """The documents of an index folder, mapped into memory, one row per document or piece. Raises
+    OSError or pyarrow.ArrowException for a file that is missing or damaged."""
     return pa.ipc.open_file(pa.memory_map(str(folder / "documents.arrow"))).read_all()

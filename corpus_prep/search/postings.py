@@ -46,6 +46,7 @@ class Inverter:
         self._documents = np.zeros(0, np.int64)
 
     def add(self, words: Sequence[str]) -> None:
+        """Add the next document, given its words; a full block is written to disk."""
         ids = [self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words]
         self._ids.extend(ids)
         self._rows.extend([len(self.lengths)] * len(ids))

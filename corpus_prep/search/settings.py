@@ -130,7 +130,8 @@ class VectorSearch(BaseModel):
     )
 
     def resolved(self, vector_DH: np.ndarray) -> VectorSearch:
-        """The settings with every default that depends on the vectors filled in."""
+        """The settings with every default that depends on the stored vectors, [documents,
+        dimensions], filled in."""
         num, dimensions = vector_DH.shape
         size = num * dimensions * vector_DH.itemsize
         kind = self.kind if self.kind != "auto" else choose(size)
@@ -147,7 +148,7 @@ class VectorSearch(BaseModel):
 
 
 def choose(num_bytes: int) -> Kind:
-    """The kind of search for stored vectors of this size."""
+    """The kind of search for stored vectors of `num_bytes` in total."""
     if num_bytes <= 2 * GIB:
         return "exact"
     if num_bytes <= 64 * GIB:

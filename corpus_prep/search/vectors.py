@@ -25,7 +25,8 @@ SAME_MODEL_COSINE = 0.99  # bfloat16 and other batch shapes stay above it; other
 
 
 def write_search(vectors: Path, search: VectorSearch, folder: Path) -> VectorSearch:
-    """Write what the search needs besides the vectors; returns the resolved settings."""
+    """Write to `folder` what the search needs besides the array in the file `vectors`; nothing for
+    an exact search. Returns the resolved settings."""
     vector_DH = np.load(vectors, mmap_mode="r")
     search = search.resolved(vector_DH)
     if search.kind != "exact":
@@ -68,6 +69,7 @@ class VectorRanker:
             )
 
     def rank(self, queries: list[str], k: int) -> list[list[tuple[int, float]]]:
+        """As `Ranker.rank`, with cosines as scores. An empty query gets []."""
         nonempty = [index for index, query in enumerate(queries) if query.strip()]
         ranked: list[list[tuple[int, float]]] = [[] for _ in queries]
         if nonempty:
@@ -77,7 +79,7 @@ class VectorRanker:
         return ranked
 
     def rank_vectors(self, query_QH: np.ndarray, k: int) -> list[list[tuple[int, float]]]:
-        """Rank for queries given as vectors (float32, of length 1)."""
+        """As `rank`, for queries given as vectors: float32, of length 1, [queries, dimensions]."""
         num = min((self._search.candidates or 1) * k, len(self._stored_DH))
         ranked = []
         for vector, rows in zip(query_QH, self._nearest(query_QH, num), strict=True):
@@ -89,6 +91,8 @@ class VectorRanker:
 
 
 class Nearest(Protocol):
+    """A search for the stored vectors nearest to queries, exact or approximate."""
+
     def __call__(self, query_QH: np.ndarray, num: int) -> np.ndarray:
         """Rows of approximately the `num` best documents for each query, [queries, num].
 

@@ -90,7 +90,8 @@ def harness_scores(answers: Table, *, metric: Sequence[str], protocol: Protocol)
 
 
 def samples(folder: Path) -> Iterator[tuple[str, list[Row]]]:
-    """Each item with its logged rows, one per filter of its task."""
+    """Yield the id of each item with its logged rows, one per filter of its task, from the JSON
+    lines in a folder."""
     for path in sorted(folder.glob("*.jsonl")):
         samples_of: dict[str, list[Row]] = {}
         for line in path.read_text(encoding="utf-8").splitlines():

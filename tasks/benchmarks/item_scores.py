@@ -281,6 +281,7 @@ def interval(
 
 
 def protocol_of(scores: Table) -> Protocol:
+    """The protocol that `score_items` stored in the recipe of a table of item scores."""
     return scores.recipe["params"]["protocol"]
 
 

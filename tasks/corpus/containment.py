@@ -31,8 +31,12 @@ def find_contained(
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Every document contained in a longer one that is kept. `boilerplate.json`: how many share
-    text with many."""
+    """Yield every document that is contained in a longer one, with one that holds it and is kept.
+
+    `documents` and `screened` are the corpus and the screenings that it has gone through; what they
+    dropped does not count. The file `boilerplate.json` says how many documents share text with many
+    others.
+    """
     corpus = corpus_of(documents, screened)
     folder = folder_of(shards)
     yield from find_containments(corpus, settings, folder, workers, draft.files / COUNTS)
@@ -42,7 +46,8 @@ def find_contained(
 def screen_contained(
     documents: Table, containments: Table, *, screened: Sequence[Table] = (), shards: Shards
 ) -> Rows:
-    """Keep the documents that are not contained in another."""
+    """Yield a screening of every document that no earlier one dropped: those in `containments` are
+    dropped."""
     yield from screen_held(corpus_of(documents, screened), containments.paths(), folder_of(shards))
 
 

@@ -126,7 +126,8 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
 def screen_contaminated(
     documents: Table, contaminations: Table, *, screened: Sequence[Table] = (), shards: Shards
 ) -> Rows:
-    """Keep the documents that hold no passage, or only a small enough part of each."""
+    """Yield a screening of every document that no earlier one dropped: one that holds a passage, or
+    a large enough part of one, is dropped."""
     corpus = corpus_of(documents, screened)
     yield from screen_contaminated_documents(corpus, contaminations.paths(), folder_of(shards))
 

@@ -43,7 +43,8 @@ def screen_exact_duplicates(
     workers: Workers | None = None,
     shards: Shards,
 ) -> Rows:
-    """Of documents with the same words in the same order, keep one."""
+    """Yield a screening of every document that no earlier one dropped: of those with the same words
+    in the same order, the one that `keep` says stays."""
     yield from screen_exact(corpus_of(documents, screened), keep, folder_of(shards), workers)
 
 
@@ -56,8 +57,8 @@ def band_documents(
     workers: Workers | None = None,
     shards: Shards,
 ) -> Rows:
-    """The bands of every document that no screening dropped, one Parquet file per shard of the
-    corpus."""
+    """Yield the bands of every document that no screening dropped, made with `settings`, as one
+    Parquet file per shard of the corpus."""
     batches = corpus_of(documents, screened).shards(folder_of(shards), "bands")
     yield from map_shards(write_bands, batches, settings, workers)
 
@@ -111,8 +112,8 @@ def screen_near_duplicates(
     keep: Keep = "longest",
     shards: Shards,
 ) -> Rows:
-    """Of documents connected by pairs of Jaccard `threshold` or more, directly or through others,
-    keep one.
+    """Yield a screening of every document that no earlier one dropped: of those connected by pairs
+    of Jaccard `threshold` or more, directly or through others, the one that `keep` says stays.
 
     Raises ValueError for a threshold below the smallest Jaccard for which pairs were stored.
     """

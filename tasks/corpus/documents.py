@@ -46,7 +46,8 @@ def read_documents(
 def store_documents(
     documents: list[dict[str, str]], *, source: str, embedding: EmbeddingConfig | None, draft: Draft
 ) -> Rows:
-    """Store and index documents made in memory (document_id, title, text)."""
+    """Yield documents made in memory (document_id, title, text), which come from `source`, and
+    index them (BM25 if `embedding` is None). Raises ValueError as `indexed` does."""
     rows = (
         DocumentRow(d["document_id"], d["title"], d["text"], source, num_chars=len(d["text"]))
         for d in documents
@@ -190,4 +191,5 @@ def _with_index(
 
 
 def row_of(row: DocumentRow) -> Row:
+    """A document that was read, as a row of `documents`."""
     return {name: getattr(row, name) for name in DOCUMENTS.arrow.names}

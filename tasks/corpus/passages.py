@@ -36,7 +36,8 @@ def with_passages(items: Table, documents: Table, *, k: int) -> Rows:
 
 
 def passages_for(questions: list[str], documents: Table, k: int) -> list[str]:
-    """For each question the `k` documents that a search finds by its words.
+    """For each question the text of the `k` documents most like it, each with its title, the best
+    first.
 
     Raises ValueError for documents without an index.
     """

@@ -39,10 +39,8 @@ class Call:
         self.restarted: set[int] = set()
 
     def lot(self, number: int) -> list[tuple[Row, list[int]]]:
-        """The next prompts for an engine, each with the samples that are missing.
-
-        Empty when none waits.
-        """
+        """The next prompts for engine `number`, each with the samples that are missing; empty if
+        none waits."""
         return [
             (prompt, self._missing_samples(prompt["prompt_id"]))
             for prompt in self.queues.next(number)
@@ -52,6 +50,7 @@ class Call:
         return [sample for sample in range(self._group_size) if (prompt_id, sample) in self.missing]
 
     def take(self, rows: list[Any]) -> None:
+        """Take in rows that came back; they are no longer missing."""
         self.rows += rows
         self.missing -= {(row["prompt_id"], row["sample"]) for row in rows}
 
@@ -87,12 +86,15 @@ class CallQueue:
         self._waiting: list[Call] = []
 
     def join(self, call: Call) -> None:
+        """Append a call to those that wait."""
         self._waiting.append(call)
 
     def may_begin(self, call: Call) -> bool:
+        """Whether a call that waits is the first, and mixes with all that are under way."""
         return self._waiting[0] is call and all(call.mixes_with(other) for other in self.under_way)
 
     def begin(self, call: Call) -> None:
+        """Move a call that waits to those under way."""
         self._waiting.remove(call)
         self.under_way.append(call)
 

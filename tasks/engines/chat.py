@@ -206,7 +206,7 @@ class ChatFleet:
     def reply_logprobs(
         self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue
     ) -> Iterator[Row]:
-        """Raises ValueError: no API tells how likely a given reply is."""
+        """Always raises ValueError: no API tells how likely a given reply is."""
         raise ValueError(
             f"{policy.id} is behind an API, which does not tell how likely a reply is. Switch off"
             " what asks for that, or let an engine serve the model"

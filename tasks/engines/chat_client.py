@@ -83,10 +83,11 @@ class ChatClient:
         )
 
     def ask(self, body: dict[str, Any]) -> ChatReply:
-        """The reply to a request.
+        """The reply to a request, given its JSON body.
 
         Between attempts it waits a random share of 1, 2, 4, ... seconds, on top of what Retry-After
-        says. Raises NotAnswered.
+        says. Raises NotAnswered if the request is refused, fails `retries` + 1 times, or is not
+        sent because the throttle was stopped.
         """
         estimate = len(json.dumps(body["messages"])) // 4 + 64
         why = ""
@@ -199,6 +200,7 @@ class ChatClient:
         return without(self._key, text)[:most]
 
     def close(self) -> None:
+        """Send no further requests, and close the connections."""
         self.throttle.stop()
         self._http.close()
 

@@ -66,7 +66,9 @@ class EngineProcess(Protocol):
         """How it ended, after the end of its pipe."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the pipe, and end the process if it does not end by itself."""
+        ...
 
 
 class Child:

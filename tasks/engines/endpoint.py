@@ -112,6 +112,7 @@ class ChatEndpoint(BaseModel):
         return key
 
     def cost(self, num_prompt_tokens: int, num_completion_tokens: int) -> float:
+        """The cost of one reply, in the currency of the prices, which are per million tokens."""
         return (num_prompt_tokens * self.price_in + num_completion_tokens * self.price_out) / 1e6
 
 

@@ -80,7 +80,8 @@ def open_engine(config: EngineConfig) -> Engine:
 
 
 def search_and_roll_out(engine: Engine, index: str | None, **call: Any) -> Iterator[Rollout]:
-    """One call's rollouts."""
+    """The rollouts of one call, with the index in the folder `index` if there is one; `call` has
+    the other arguments of `roll_out`. Raises what `load_index` and `roll_out` raise."""
     return roll_out(engine, retriever=_retriever(index), **call)
 
 

@@ -50,6 +50,7 @@ class Pool:
         self._fruitful: set[int] = set()  # engines that have sent rows since they were started
 
     def start(self) -> None:
+        """Start the processes of engines that have none, without waiting for them to load."""
         for number in self.numbers:
             if number not in self.children:
                 self._launch(number)
@@ -95,6 +96,7 @@ class Pool:
             call.error = call.error or copy.copy(error)
 
     def close(self) -> None:
+        """End the processes of all engines."""
         for number in list(self.children):
             self._close(number)
 

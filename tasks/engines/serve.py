@@ -35,7 +35,8 @@ class Serving(BaseModel):
 
 
 def arguments(served: Serving) -> list[str]:
-    """The command line of vLLM's server."""
+    """The arguments of vLLM's server. On CPUs an adapter is first merged into its model
+    (`merged`)."""
     config = served.config
     policy = served.policy
     made = ["--host", served.host, "--port", str(served.port)]
@@ -62,7 +63,8 @@ def arguments(served: Serving) -> list[str]:
 
 
 def merged(policy: Policy, folder: Path) -> Path:
-    """The folder of a model with its adapter merged in; it is made once."""
+    """Write the policy's model with its adapter merged in to `folder`, unless it is there; return
+    the folder. Raises ValueError if the model cannot be found."""
     if (folder / "config.json").is_file():
         return folder
     import torch
@@ -84,7 +86,7 @@ def merged(policy: Policy, folder: Path) -> Path:
 
 
 def main(text: str) -> None:
-    """Serve until interrupted."""
+    """Replace this process by vLLM's server, as `text`, the JSON of a `Serving`, says."""
     served = Serving.model_validate_json(text)
     command = arguments(served)
     # the entry point `vllm serve` asks for the version of the package vllm, which the build for

@@ -97,6 +97,7 @@ class Bucket:
         return max(0.0, (min(amount, self._most) - self._level) / self._rate)
 
     def take(self, amount: float) -> None:
+        """Take `amount` without waiting; the level may fall below 0."""
         self._level -= amount
 
 
@@ -169,6 +170,7 @@ class Throttle:
         self._stopped.wait(seconds)
 
     def begin(self) -> None:
+        """Let requests go again after `stop`, and forget how long replies take."""
         self._stopped.clear()
         with self._changed:
             self.concurrency.begin()

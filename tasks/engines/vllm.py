@@ -149,7 +149,7 @@ class VllmEngine:
         )
 
     def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
-        """Raises EngineDied if vLLM stopped; all requests in flight are lost."""
+        """As `Engine.poll`. Raises EngineDied if vLLM stopped; all requests in flight are lost."""
         done = self._refused
         self._refused = []
         while not done and self._in_flight:

@@ -14,6 +14,8 @@ def lora_rank(needed: int) -> int:
 
 
 def engine_args(config: EngineConfig) -> Any:
+    """vLLM's `EngineArgs` for an engine. Raises ValueError for a model that is not on this machine
+    and cannot be had from the hub, or whose positions YaRN cannot stretch."""
     from vllm.engine.arg_utils import EngineArgs
 
     batched = max(config.max_batched_tokens, config.max_num_seqs)

@@ -76,7 +76,8 @@ def _read_or_error(file: Path) -> Rule | Unreadable:
 
 
 def read_rule(file: Path) -> Rule:
-    """Raises Unreadable for a file without one of the header's fields, or without `-- rows:`."""
+    """Read a rule from an SQL file with a header. Raises Unreadable for a file without one of the
+    header's fields, with an unknown severity, or without `-- rows:`."""
     text = file.read_text(encoding="utf-8")
     fields = _header(text)
     if missing := [name for name in NEEDED if name not in fields]:

@@ -101,7 +101,7 @@ def _trial(
 
 
 def card(trial: Trial) -> str:
-    """The judge card: Markdown."""
+    """The judge card, as Markdown."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         undefined=jinja2.StrictUndefined,
@@ -114,7 +114,8 @@ def card(trial: Trial) -> str:
 
 
 def share(value: float | None) -> str:
-    """
+    """A share as text, in percent; a dash for None.
+
     >>> share(0.9412), share(None)
     ('94.1 %', '–')
     """

@@ -181,6 +181,7 @@ class EngineConfig(BaseModel):
 
 
 def never() -> bool:
+    """The `interrupted` of a `poll` that waits until a reply is finished: False."""
     return False
 
 
@@ -238,11 +239,17 @@ class Engine(Protocol):
         """
         ...
 
-    def sleep(self) -> None: ...
+    def sleep(self) -> None:
+        """Give the accelerator's memory back until `wake`. Nothing may be in flight."""
+        ...
 
-    def wake(self) -> None: ...
+    def wake(self) -> None:
+        """Take back the memory that `sleep` gave back; nothing happens if the engine is awake."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the engine; replies in flight are lost."""
+        ...
 
 
 def check_policies(config: EngineConfig, policies: Iterable[Policy]) -> None:
@@ -277,12 +284,12 @@ def check_policies(config: EngineConfig, policies: Iterable[Policy]) -> None:
 
 
 def rank_of(adapter: str) -> int:
-    """The rank of the adapter in a PEFT folder."""
+    """The rank of the adapter in a PEFT folder. Raises OSError without adapter_config.json."""
     return json.loads((Path(adapter) / "adapter_config.json").read_text())["r"]
 
 
 def check_model(name: str) -> None:
-    """A path must be an HF model folder; any other name is resolved by the hub.
+    """Check that a path is an HF model folder. Any other name is left to the hub.
 
     Raises:
         ValueError: the folder is missing or is no model.
@@ -335,7 +342,8 @@ def _check_length(file: Path) -> None:
 
 
 def is_alike(model: str, other: str) -> bool:
-    """Whether an engine loaded with one model can take another's weights and use its tokenizer."""
+    """Whether an engine loaded with one model can take another's weights and use its tokenizer.
+    Models are folders or hub names. Raises as `tokenizer_hash` does."""
     if model == other:
         return True
     return tokenizer_hash(model) == tokenizer_hash(other) and shape_of(model) == shape_of(other)
@@ -343,7 +351,8 @@ def is_alike(model: str, other: str) -> bool:
 
 @lru_cache(maxsize=64)
 def shape_of(name: str) -> Mapping[str, Any]:
-    """The settings that determine the tensors' sizes."""
+    """The settings that determine the tensors' sizes, by name; None for one that the model does not
+    have. Raises as `local_folder` does."""
     config = json.loads((local_folder(name) / "config.json").read_text())
     return {key: config.get(key) for key in SHAPE}
 
@@ -362,9 +371,10 @@ def load_tokenizer(name: str) -> Any:
 
 @lru_cache(maxsize=64)
 def tokenizer_hash(name: str) -> str:
-    """Hash of all that turns messages into token ids.
+    """Hash of all that turns messages into token ids: 32 hex digits.
 
-    That is the tokenizer, its end-of-turn token, and the chat template.
+    That is the tokenizer, its end-of-turn token, and the chat template. Raises as `local_folder`
+    does, and OSError for a model without tokenizer.json.
     """
     folder = local_folder(name)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())

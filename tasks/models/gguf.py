@@ -129,7 +129,12 @@ def _hash_of(file: Path, size: int, mtime_ns: int) -> str:
 
 
 def convert(file: Path, folder: Path) -> None:
-    """Write model and tokenizer of a file to `folder`, whole or not at all."""
+    """Write model and tokenizer of a GGUF file to `folder`, whole or not at all.
+
+    A folder that is there is replaced. Raises ConversionError as `read_header`, `load_tokenizer`,
+    `check_tokenizer` and `check_model` do, and what transformers raises for an architecture that it
+    does not know.
+    """
     part = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(part, ignore_errors=True)
     header = read_header(file)
@@ -155,7 +160,8 @@ def save(folder: Path, *, tokenizer: Any, model: Any) -> None:
 
 
 def read_header(file: Path) -> Header:
-    """Raises ConversionError for a file that is no GGUF, is cut short, or comes in pieces."""
+    """Read what a GGUF file says about its model. Raises ConversionError if the package gguf is
+    missing, and for a file that is no GGUF, is cut short, or comes in pieces."""
     try:
         from gguf import GGUFReader
     except ImportError:
@@ -179,6 +185,8 @@ def load_tokenizer(file: Path, header: Header) -> Any:
 
     transformers 5.19 takes that of the architecture instead: with GPT-2's in place of SmolLM2's, 6
     of 9,720 Wikipedia passages get other ids, with a wrong one for Qwen2 430 of 2,626.
+
+    Raises ConversionError for a pre-tokenizer that is not among PRE_TOKENIZERS.
     """
     from transformers import AutoTokenizer
 
@@ -327,7 +335,8 @@ def _tie(model: Any, embedding: torch.Tensor) -> None:
 
 
 def check_model(model: Any, tokenizer: Any) -> None:
-    """Raises ConversionError if the model finds plain English little likelier than a guess."""
+    """Raise ConversionError if the model takes more than MOST_OF_GUESSING of a guess's nats for a
+    token of plain English."""
     nats = nats_per_token(model, tokenizer, ENGLISH)
     guessing = math.log(model.config.vocab_size)
     if not nats <= MOST_OF_GUESSING * guessing:  # nan is refused, too
@@ -338,7 +347,7 @@ def check_model(model: Any, tokenizer: Any) -> None:
 
 
 def nats_per_token(model: Any, tokenizer: Any, text: str) -> float:
-    """The mean negative log-probability of a text's tokens, in nats."""
+    """The mean negative log-probability of a text's tokens under a model, in nats."""
     import torch
 
     ids = tokenizer(text)["input_ids"]

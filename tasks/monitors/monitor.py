@@ -195,7 +195,8 @@ def judge_gap(judgments: list[Judgment]) -> Measured:
 def vote_gap(
     votes: list[Vote], answers: list[Answer], tasks: list[Task], *, oracle: Truth
 ) -> Measured:
-    """The same as `judge_gap`, for a judge's votes."""
+    """The same as `judge_gap`, for a judge's votes, where `oracle` can tell whether an answer is
+    right."""
     truth_of = truths(answers, tasks, oracle)
     for row in votes:
         vote = row["vote"]
@@ -206,7 +207,7 @@ def vote_gap(
 
 
 def truths(answers: list[Answer], tasks: list[Task], oracle: Truth) -> dict[str, bool | None]:
-    """Whether each readable answer is right, by its rollout."""
+    """Whether each readable answer is right, by its rollout; None where `oracle` cannot tell."""
     task_of = {row["task_id"]: row for row in tasks if row["text"] is not None}
     answered = ((row["rollout_id"], task_of.get(row["task_id"]), row["answer"]) for row in answers)
     return {

@@ -145,6 +145,7 @@ class Worker:
             return "died", "the comparison crashed"
 
     def end(self) -> None:
+        """Kill the process and wait until it has ended."""
         self._process.kill()
         self._process.wait()
         self._pipe.close()

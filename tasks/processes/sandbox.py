@@ -202,6 +202,7 @@ class Interpreter:
         return json.loads(line)
 
     def end(self) -> None:
+        """Kill the process and wait until it has ended."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -229,7 +229,8 @@ def is_literal(value):
 
 
 def result_of(job):
-    """The text of what the program's `f` returns, or the name of the exception that it raises."""
+    """What became of a job's program: the text that its `f` returns as `output`, the name of the
+    exception that it raises as `error`, or the `reason` why its output does not count."""
     try:
         arguments = ast.literal_eval(job["arguments"])
         space: dict = {"__name__": "program"}
@@ -265,7 +266,8 @@ def run_confined(libc, job, pipe):
 
 
 def report(result, write=os.write, dumps=json.dumps):
-    """Write a result. A program may have replaced functions of modules, not these arguments."""
+    """Write a result to the descriptor RESULT. A program may have replaced functions of modules,
+    not these arguments."""
     text = dumps(result).encode()
     while text:
         text = text[write(RESULT, text) :]
@@ -331,6 +333,7 @@ def read(said, status, usage, job):
 
 
 def main():
+    """Answer jobs until stdin ends: each line is a job as JSON, its result one line on stdout."""
     for name in MODULES:
         importlib.import_module(name)
     libc = ctypes.CDLL(None, use_errno=True)

@@ -33,6 +33,7 @@ class Instructions:
         return cls(tuple(_JINJA.sub("\n", source) for source in sources))
 
     def recipe_identity(self) -> list[str]:
+        """What a recipe holds of the instructions: their texts."""
         return list(self.texts)
 
     def holds(self, text: str) -> bool:

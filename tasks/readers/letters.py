@@ -99,7 +99,8 @@ def _after(text: str, options: Sequence[str]) -> str | None:
 
 
 def without_letter(option: str, letter: str) -> str:
-    """
+    """An option without its letter and the sign that follows; whole if nothing would be left.
+
     >>> without_letter("B) 12 km", "B"), without_letter("A cat", "A")
     ('12 km', 'A cat')
     """

@@ -52,7 +52,7 @@ def read_pair(reply: str, prompt: str) -> tuple[str, str]:
 
 
 def read_answer(reply: str) -> str:
-    """Raises Malformed for a reply that states no answer.
+    """The answer on the first line of a reply. Raises Malformed for a reply without any.
 
     >>> read_answer(" Ada\\nQuestion: who left?")
     'Ada'
@@ -64,7 +64,9 @@ def read_answer(reply: str) -> str:
 
 
 def read_result(reply: str) -> str:
-    """
+    """The answer on the first line of a reply, or what follows the last equals sign in it. Raises
+    Malformed for a reply without any.
+
     >>> read_result(" 34 + 25 = 59\\nQuestion: What"), read_result(" 59")
     ('59', '59')
     """
@@ -72,7 +74,7 @@ def read_result(reply: str) -> str:
 
 
 def read_vote(reply: str) -> int:
-    """Raises Malformed for a reply without a verdict.
+    """1 or 0, by the first word of a reply. Raises Malformed if it is no verdict.
 
     >>> read_vote(" Yes.")
     1
@@ -84,4 +86,6 @@ def read_vote(reply: str) -> int:
 
 
 def first_line(reply: str) -> str:
+    """The first line of a reply that is not blank, without blanks around it; '' if there is
+    none."""
     return reply.strip().partition("\n")[0].strip()

@@ -90,6 +90,7 @@ class Number:
 
     @property
     def scaled(self) -> float:
+        """The value times its scale. A percentage stays as it is written."""
         return self.value * (self.scale or 1.0)
 
 

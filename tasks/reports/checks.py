@@ -18,6 +18,8 @@ LONG_S = 300  # from which on wall time is shown in minutes
 
 
 def difficulty(rows: list[Row], reasons: list[Row]) -> Plot:
+    """The candidate tasks of each iteration by mean score, from rows of `difficulty.sql`; `reasons`
+    are rows of `selection_reasons.sql`."""
     note = (
         "Candidates by the mean score of their answers: 0 means that no answer succeeds, 1 that all"
         " do. Only those in the shaded window may be kept; some are dropped for other reasons, such"
@@ -77,6 +79,8 @@ def _paint_difficulty(axes: Any, of_iteration: dict[int, list[Row]]) -> None:
 
 
 def selection_reasons(rows: list[Row], colours: Colours) -> Plot:
+    """Which tests candidate tasks fail first, as shares by iteration, from rows of
+    `selection_reasons.sql`."""
     note = (
         "Share of all candidates of an iteration; each counts once, under the first test it fails."
     )
@@ -120,6 +124,7 @@ def _paint_shares(axes: Any, of_iteration: dict[int, list[Row]], names: list[str
 
 
 def gates(rows: list[Row], colours: Colours) -> Plot:
+    """The share of tasks that pass each gate, by iteration, from rows of `gates.sql`."""
     note = (
         "Share of checked tasks that pass; a malformed verdict is not a pass. Model gates are"
         " solid, rules dashed."
@@ -149,6 +154,8 @@ def _paint_gates(axes: Any, of_gate: dict[tuple[str, str], list[Row]]) -> None:
 
 
 def topic_drift(rows: list[Row]) -> Plot:
+    """How far the words of tasks are from those of the first iteration, from rows of
+    `topic_drift.sql`."""
     note = (
         "Jensen-Shannon divergence of the words of an iteration's tasks from those of the first"
         " iteration, in bits: 0: the same, 1: no word in common. The dashed line is noise: the"
@@ -177,6 +184,8 @@ def _paint_topics(axes: Any, rows: list[Row]) -> None:
 
 
 def malformed(rows: list[Row], iteration: int) -> Plot:
+    """The share of replies to each template that are malformed, by reason, in one iteration, from
+    rows of `malformed.sql`."""
     note = (
         "Shares of all replies to a template in this iteration; the table has counts, and other"
         " iterations."
@@ -232,6 +241,7 @@ def _share(rows: list[Row], some: list[Row]) -> float:
 
 
 def judge(rows: list[Row], colours: Colours) -> Plot:
+    """How often the judge is right where the truth is known, from rows of `judge.sql`."""
     note = (
         "Verdicts against the oracle of true facts, and on canaries: answers whose verdict is known"
         " beforehand. Surplus is the mean of verdict minus truth: above 0 the judge is too lenient."
@@ -273,6 +283,7 @@ def _paint_judge(axes: list[Any], of_truth: dict[str, list[Row]], colours: Colou
 
 
 def wall_time(rows: list[Row]) -> Plot:
+    """Where the wall time of each iteration went, from rows of `wall_times.sql`."""
     note = (
         "From the first stage's start to the last one's end, without pauses of more than a minute."
         " Between stages: what no stage accounts for."
@@ -298,7 +309,8 @@ def neither_s(row: Row) -> float:
 
 
 def seconds(value: float) -> str:
-    """
+    """A duration in s as text.
+
     >>> seconds(9.94), seconds(75.2), seconds(3660)
     ('9.9 s', '1 min 15 s', '1 h 01 min')
     """

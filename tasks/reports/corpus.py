@@ -38,11 +38,15 @@ QUERIES = (
 
 @dataclass(frozen=True)
 class Contents:
+    """What the report shows: the rows of every query, by its name. `made_at` is when it was
+    made."""
+
     run: str
     made_at: str
     rows: dict[str, list[Row]]
 
     def metric(self, step: str, name: str) -> float | None:
+        """The value of a step's metric; None if it was not measured."""
         for row in self.rows["measurements"]:
             if row["step"] == step and row["metric"] == name:
                 return row["value"]
@@ -141,6 +145,7 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
 
 
 def sections(contents: Contents) -> list[Section]:
+    """The figures of the report, in sections."""
     rows = contents.rows
     return [
         Section("Documents", [_reasons(rows["reasons"]), _pairs(rows["pairs"])]),

@@ -161,7 +161,8 @@ def _hover_point(match: re.Match[str]) -> str:
 
 
 def value_says(value: float, error: float | None = None) -> str:
-    """
+    """A value as text, with its standard error if it has one.
+
     >>> value_says(0.5), value_says(0.5, 0.0312), value_says(1e-5)
     ('0.5', '0.5 ± 0.031', '1e-05')
     """
@@ -235,7 +236,8 @@ def by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
 
 
 def short(text: str, limit: int = 34) -> str:
-    """
+    """A text of at most `limit` characters; an ellipsis replaces its end.
+
     >>> short("another task of its document is kept", 20)
     'another task of its…'
     """

@@ -33,10 +33,12 @@ class Example:
 
     @property
     def components(self) -> dict[str, float]:
+        """The parts of the rollout's reward by name; empty without a reward."""
         return dict(self.rollout["components"] or {})
 
     @property
     def turns(self) -> list[Turn]:
+        """The rollout's turns; empty if none was sampled."""
         return self.rollout["turns"] or []
 
 

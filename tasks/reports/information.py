@@ -15,6 +15,8 @@ LINES = (("information", "standard_error", PALETTE[0]), ("control", "control_err
 
 
 def information(rows: list[Row]) -> Plot:
+    """How much tasks tell about their documents, and rubrics beyond their tasks, by iteration, from
+    rows of `learnable_information.sql`."""
     note = (
         "Log-probability of a reply with its own document shown, minus the log of its mean"
         " probability over several documents; a rubric's mean weighs documents by how likely they"

@@ -77,6 +77,7 @@ def _held_out_tile(benchmark: str, rows: list[Row]) -> Tile:
 
 
 def held_out(evaluations: list[Row], colours: Colours) -> Plot:
+    """The score on each held-out benchmark by iteration."""
     of_benchmark = held_out_scores(evaluations)
     note = "Mean over the benchmark's tasks; bars are one standard error."
     if not of_benchmark:
@@ -156,6 +157,7 @@ def _paint_scores(axes: Any, of_name: dict[str, list[Row]], colours: Colours) ->
 
 
 def held_out_parts(evaluations: list[Row], colours: Colours) -> Plot:
+    """The held-out scores of benchmarks with several kinds of task, by kind and iteration."""
     note = "The score by kind of task; bars are one standard error."
     parts = _parts_of_scores(evaluations)
     if not parts:
@@ -207,6 +209,7 @@ def ends(rows: list[Row]) -> str:
 
 
 def task_scores(rows: list[Row], colours: Colours) -> Plot:
+    """The mean score of answers to training tasks, by step, from rows of `task_scores.sql`."""
     note = (
         "Mean score of answers to training tasks at each step, over the tasks or answers with a"
         " score."
@@ -220,6 +223,7 @@ def task_scores(rows: list[Row], colours: Colours) -> Plot:
 
 
 def task_rewards(rows: list[Row], colours: Colours) -> Plot:
+    """The mean reward of training rollouts, by step, from rows of `task_rewards.sql`."""
     note = "Mean reward of the rollouts of each step that have one."
     if not rows:
         return Plot("task-rewards", "No training rollout has a reward", note)
@@ -290,6 +294,7 @@ def _marker(rows: list[Row]) -> str | None:
 
 
 def answer_lengths(rows: list[Row], colours: Colours) -> Plot:
+    """The length of readable answers in tokens, by step, from rows of `answer_lengths.sql`."""
     note = (
         "Tokens of the text of readable answers: median, and the band from the 10th to the 90th"
         " percentile."
@@ -318,6 +323,7 @@ def _paint_bands(axes: Any, of_name: dict[str, list[Row]], colours: Colours) -> 
 
 
 def searches(rows: list[Row], colours: Colours) -> Plot:
+    """The mean number of searches in a rollout, by step, from rows of `searches.sql`."""
     note = (
         "Valid searches in all turns of a rollout, mean at each step; one line per role and phase."
     )

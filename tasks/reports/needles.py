@@ -16,6 +16,8 @@ MOST_CELLS = 80  # with numbers in them
 
 
 def needles_found(rows: list[Row]) -> Plot:
+    """The share of needles found in the first and the last iteration, from rows of
+    `needles.sql`."""
     note = "Share of right answers, by length of the haystack and position of the needle in it, %."
     if not rows:
         return Plot("needles", "No needle was hidden", note)

@@ -75,7 +75,8 @@ def cell(value: Any) -> str:
 
 
 def cut(text: str, longest: int | None) -> str:
-    """
+    """A text without what is beyond `longest` characters, and how much that is; None cuts nothing.
+
     >>> cut("abcdef", 2), cut("abcdef", None)
     ('ab… 4 more characters', 'abcdef')
     """
@@ -85,7 +86,8 @@ def cut(text: str, longest: int | None) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """
+    """A number as text: whole ones without decimals, if they are 2 or more; a dash for None.
+
     >>> number(0.12345), number(12.0), number(None)
     ('0.123', '12', '–')
     """

@@ -142,7 +142,9 @@ def _cost_says(group: str, last: Row) -> str:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """
+    """The mean and its standard error, which is 0 for a single value. Raises StatisticsError for
+    none.
+
     >>> mean_and_error([0.25, 0.75]), mean_and_error([0.5])
     ((0.5, 0.25), (0.5, 0.0))
     """

@@ -41,7 +41,8 @@ def with_values(sql: str, values: dict[str, Any]) -> str:
 
 
 def literal(value: Any) -> str:
-    """
+    """A value as a literal of DuckDB's SQL: null, a boolean, number or string, or a list of these.
+
     >>> literal([None, True, "it's"])
     "[null, true, 'it''s']"
     """

@@ -22,6 +22,8 @@ from warehouse.schemas import Row
 
 
 def difficulty_by_type(rows: list[Row]) -> Plot:
+    """The mean score of answers to candidate tasks of each type, by step, from rows of
+    `task_types.sql`."""
     note = (
         "Mean score of the answers to a type's candidate tasks at each step; 0: none succeeds, 1:"
         " all do."
@@ -38,6 +40,7 @@ def difficulty_by_type(rows: list[Row]) -> Plot:
 
 
 def kept_by_type(rows: list[Row]) -> Plot:
+    """The share of each type among the tasks kept, by step, from rows of `task_types.sql`."""
     note = "Share of each type among the tasks kept at each step, %."
     kept_at: Counter[tuple[int, str, int]] = Counter()
     for r in rows:
@@ -61,6 +64,8 @@ def kept_by_type(rows: list[Row]) -> Plot:
 
 
 def disagreements(rows: list[Row]) -> Plot:
+    """The share of answers of each type on which rule and votes differ, by step, from rows of
+    `disagreements.sql`."""
     note = (
         "Of the answers that both decided, the share on which the rule and the majority of votes"
         " differ; the dashed line counts those that only the votes accept."

@@ -65,6 +65,9 @@ class Talk:
         self._prompt_ids: tuple[Any, list[int]] = (None, [])
 
     def start(self, prompt: PromptRow, sample: int, seed: int) -> Conversation:
+        """Begin conversation number `sample` of a prompt, of which nothing is sampled yet. `seed`
+        is the call's; the conversation's derives from it. A prompt over the dialogue's limit ends
+        it with an error."""
         messages = [
             {"role": m["role"], "content": self.without_markup(m["content"])}
             for m in prompt["messages"]
@@ -93,6 +96,8 @@ class Talk:
         return self.tokenizer(self.render(messages), add_special_tokens=bare)["input_ids"]
 
     def submit(self, key: int, conversation: Conversation) -> None:
+        """Have the engine sample the next turn, or the rest of one that was cut in a thought, as
+        `key`. Its seed depends on the conversation alone."""
         begun = conversation.begun.token_ids if conversation.begun else []
         context = conversation.context + begun
         room = min(self.sampling.max_tokens - len(begun), self.max_context - len(context))
@@ -159,6 +164,7 @@ class Talk:
         return is_thinking(self.text_of(completion)) and not ended_itself and room > 0
 
     def text_of(self, completion: Completion) -> str:
+        """The text of a turn, with the `<think>` with which the chat template opened it."""
         return ("<think>" if self._opens_think else "") + completion.text
 
     def take(self, conversation: Conversation, completion: Completion) -> None:
@@ -191,6 +197,8 @@ class Talk:
             conversation.next = "search"
 
     def is_final(self, text: str, completion: Completion) -> bool:
+        """Whether a turn, given its text, ends the conversation: it ends with the dialogue's final
+        element; without such an element, the model ended it."""
         if self.dialogue.final is None:
             return completion.finish_reason == "stop"
         syntax = self.dialogue.search
@@ -237,6 +245,8 @@ class Talk:
             conversation.finish = "context"
 
     def message(self, conversation: Conversation, hits: Hits) -> str:
+        """The text that follows the last turn, as `conversation.next` says; `hits` are those of its
+        search."""
         if conversation.next == "search":
             return self.result_message(conversation, hits)
         if conversation.next == "searched_out":
@@ -246,6 +256,8 @@ class Talk:
         )
 
     def result_message(self, conversation: Conversation, hits: Hits) -> str:
+        """The results of the last turn's search, as text. The turn gets the ids of the documents
+        shown, and the search is counted."""
         turn = conversation.turns[-1]
         results, shown = self.results.text(turn["queries"], hits)
         ids_of_query = zip(turn["queries"], shown, strict=True)
@@ -305,6 +317,7 @@ class Talk:
         return ids
 
     def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without tokens that the tokenizer adds."""
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def turn(
@@ -315,6 +328,7 @@ class Talk:
         queries: list[str],
         valid_search: bool,
     ) -> Turn:
+        """The next `Turn`, with those tokens of its context that no earlier turn has."""
         continues = bool(conversation.turns) and not self.dialogue.reasoning
         known = sum(
             len(turn["context_token_ids"]) + len(turn["sampled_token_ids"])

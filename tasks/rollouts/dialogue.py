@@ -39,7 +39,9 @@ class Hit(Protocol):
 class Retriever(Protocol):
     """A search index. One list of hits per query, best first."""
 
-    def search(self, queries: list[str], k: int) -> list[list[Any]]: ...
+    def search(self, queries: list[str], k: int) -> list[list[Any]]:
+        """At most `k` hits per query, best first."""
+        ...
 
 
 class Dialogue(BaseModel):
@@ -115,7 +117,7 @@ def _template(text: str) -> Any:
 
 
 def say(text: str, **values: Any) -> str:
-    """Render a message template; a variable it does not know is an error."""
+    """Render a message template. Raises jinja2.UndefinedError for a variable without a value."""
     return _template(text).render(**values)
 
 

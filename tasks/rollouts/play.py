@@ -81,6 +81,7 @@ class Play:
 
     @property
     def is_busy(self) -> bool:
+        """Whether any conversation is under way."""
         return bool(self._of)
 
     def fill(
@@ -140,6 +141,7 @@ class Play:
             self._calls.remove(call)
 
     def close(self) -> None:
+        """Wait for the searches under way, and end their thread."""
         if self._behind is not None:
             self._behind.shutdown()
 

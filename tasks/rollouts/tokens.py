@@ -38,7 +38,7 @@ def _load(model: str) -> Tokenizer:
 
 
 def count_tokens(text: str, model: str) -> int:
-    """The length of a text. `model` is a folder, or a hub name with its revision:
+    """The number of tokens of a text. `model` is a folder, or a hub name with its revision:
     owner/name@commit."""
     return len(_tokenizer(model).encode(text, add_special_tokens=False).ids)
 

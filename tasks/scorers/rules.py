@@ -19,7 +19,8 @@ _LETTER = re.compile(
 
 
 def same_mathematics(item: Row, answer: str) -> dict[str, float]:
-    """Whether the answer equals a reference, by Math-Verify or as text."""
+    """`accuracy`: 1 if the answer equals a reference, by Math-Verify or as text, else 0. Raises
+    Malformed as `same_formula` does."""
     right = any(
         folded(right) == folded(answer) or same_formula(right, answer)
         for right in item["references"]
@@ -28,13 +29,15 @@ def same_mathematics(item: Row, answer: str) -> dict[str, float]:
 
 
 def same_number(item: Row, answer: str) -> dict[str, float]:
-    """A number within 0.15 % of a reference."""
+    """`accuracy`: 1 if the answer is a number within 0.15 % of a reference, else 0. Raises
+    Malformed if one of the two is not a single number."""
     same = any(numbers.same_number(right, answer, TOLERANCE) for right in item["references"])
     return {"accuracy": float(same)}
 
 
 def same_report_number(item: Row, answer: str) -> dict[str, float]:
-    """DocMath-Eval's own rule, and `strict`, which is `same_number`."""
+    """`accuracy` by DocMath-Eval's own rule (`same_digits`), and `strict`, which is the accuracy by
+    `same_number`. Raises Malformed as that does."""
     number = numbers.number_in(answer).value
     accuracy = any(
         same_digits(numbers.number_in(right).value, number) for right in item["references"]
@@ -61,12 +64,13 @@ def same_digits(wanted: float, given: float) -> bool:
 
 
 def same_choice(item: Row, answer: str) -> dict[str, float]:
-    """The letter of the right option."""
+    """`accuracy`: 1 if the answer is the letter or the text of the right option, else 0."""
     return {"accuracy": float(letter_of(answer, item["options"]) in item["references"])}
 
 
 def same_bbeh(item: Row, answer: str) -> dict[str, float]:
-    """BIG-Bench Extra Hard's own rule (arXiv 2502.19187): equal texts, numbers or letters."""
+    """`accuracy` by BIG-Bench Extra Hard's own rule (arXiv 2502.19187): 1 for equal texts, numbers
+    or letters, else 0."""
     same = any(same_text(right, answer) for right in item["references"])
     return {"accuracy": float(same)}
 
@@ -126,5 +130,5 @@ def letter_of(answer: str, options: list[str]) -> str | None:
 
 
 def nothing(item: Row, answer: str) -> dict[str, float]:
-    """A judge alone decides."""
+    """No metric: a judge alone decides."""
     return {}

@@ -20,7 +20,8 @@ MOST_WORDS = 40
 
 
 def score(item: Row, answer: str) -> dict[str, float]:
-    """`em`, `f1` and `cover` against the best of the references."""
+    """`em` (equal words), `f1` and `cover` (a short answer holds the reference), each 0..1, against
+    the best of the item's references."""
     plain = normalised(answer)
     accepted = [normalised(reference) for reference in item["references"]]
     short = len(answer.split()) <= MOST_WORDS

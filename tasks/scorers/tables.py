@@ -27,7 +27,8 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def score(item: Row, answer: str) -> dict[str, float]:
-    """`em` and `f1` of an answer whose spans are separated by semicolons."""
+    """`em` and `f1`, each 0..1, of an answer whose spans are separated by semicolons. The item's
+    `given` is JSON of the annotated answer, its scale and its type."""
     gold = json.loads(item["given"])
     parts = [part.strip() for part in answer.split(";") if part.strip()]
     em, f1 = exact_match_and_f1(gold["answer"], gold["scale"], gold["answer_type"], parts)
@@ -77,7 +78,8 @@ def _span_in_ones(span: str, scale: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """
+    """Whether a text begins with a number, alone or with its scale.
+
     >>> is_number("$1,452.4"), is_number("1 million"), is_number("2019 sales")
     (True, True, False)
     """

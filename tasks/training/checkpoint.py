@@ -51,8 +51,10 @@ class Checkpoint:
 
     @property
     def policy(self) -> Path:
+        """The folder of the weights or of the adapter."""
         return self.folder / "policy"
 
     @property
     def optimizer(self) -> Path:
+        """The folder of the optimizer's state."""
         return self.folder / "optimizer"

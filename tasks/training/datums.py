@@ -179,6 +179,7 @@ class Plan:
 
     @property
     def accumulation_steps(self) -> int:
+        """Micro-batches of a process in an optimizer step."""
         return len(self.rows[0])
 
 

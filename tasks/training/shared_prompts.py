@@ -46,6 +46,7 @@ class PackedRow:
 
     @classmethod
     def of(cls, prompt_tokens: int, answer_tokens: Sequence[int]) -> PackedRow:
+        """A row of one prompt and its answers, given their lengths in tokens."""
         return cls(prompt_tokens - 1, tuple(answer_tokens))
 
     def pack(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -175,6 +176,8 @@ class AttendTogether(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of the five tensors of `forward`, given that of its output; None for the
+        rest."""
         query, key, value, prompt_key, prompt_value, output, z = ctx.saved_tensors
         to_prompt = _flash_backward(
             grads[0], query, prompt_key, prompt_value, output, z, 0.0, False, scale=ctx.scale

@@ -109,6 +109,7 @@ class Share:
 
 
 def parameters(optimizer: Any) -> Iterator[torch.Tensor]:
+    """The parameters of a torch optimizer, group by group."""
     for group in optimizer.param_groups:
         yield from group["params"]
 

@@ -332,6 +332,8 @@ def _is_sharded(settings: GRPOSettings) -> bool:
 
 
 def main(argv: list[str]) -> int:
+    """Train the job of a JSON file (`UpdateJob`); the first process writes the result to `job.out`.
+    Returns the exit status, 2 for any other number of arguments. Raises what `train` raises."""
     if len(argv) != 1:
         print("usage: python -m tasks.training.trainer JOB.json", file=sys.stderr)
         return 2

@@ -8,6 +8,8 @@ from warehouse.schemas.columns import define
 
 
 class Annotation(TypedDict):
+    """A row of `annotations`: what one person says of one thing."""
+
     kind: Annotated[str, "rollout, task or verdict"]
     subject: Annotated[str, "the rollout, the task, or the rollout that gave the verdict"]
     labeller: Annotated[str, "who says it"]

@@ -16,6 +16,8 @@ SCORE = (
 
 
 class Answer(TypedDict):
+    """A row of `answers`: an answer to a task, which is one rollout of the solving role."""
+
     rollout_id: Annotated[str, "the rollout"]
     prompt_id: Annotated[str, "its group"]
     task_id: Annotated[str, "the task"]
@@ -48,6 +50,8 @@ ANSWERS = define(
 
 
 class Match(TypedDict):
+    """A row of `matches`: a rule's comparison of an answer with its task's reference."""
+
     rollout_id: Annotated[str, "the answer"]
     task_id: Annotated[str, "its task"]
     matched: Annotated[
@@ -66,6 +70,8 @@ MATCHES = define(
 
 
 class ExecutionRow(TypedDict):
+    """A row of `executions`: a program run on one input."""
+
     subject_id: Annotated[str, "the task, or the rollout with an answer, that it ran for"]
     position: Annotated[int, "0-based place among the inputs of that task or answer"]
     program: Annotated[str, "Python that defines a function `f`"]
@@ -87,6 +93,8 @@ EXECUTIONS = define(
 
 
 class Vote(TypedDict):
+    """A row of `votes`: one of a judge's votes on an answer."""
+
     judge_rollout_id: Annotated[str, "the rollout that voted"]
     rollout_id: Annotated[str, "the answer"]
     task_id: Annotated[str, "its task"]
@@ -104,6 +112,8 @@ VOTES = define(
 
 
 class Judgment(TypedDict):
+    """A row of `judgments`: a verdict on one answer by one criterion."""
+
     rollout_id: Annotated[str, "the answer judged (a canary's own id)"]
     task_id: Annotated[str, "its task"]
     criterion_id: Annotated[str, "the criterion"]
@@ -124,6 +134,8 @@ JUDGMENTS = define(
 
 
 class Mark(TypedDict):
+    """A row of `marks`: one of a judge's marks for a task, or for an answer to it."""
+
     judge_rollout_id: Annotated[str, "the rollout that marked"]
     prompt_id: Annotated[str, "its prompt"]
     task_id: Annotated[str, "the task"]
@@ -153,6 +165,8 @@ MARKS = define(
 
 
 class Reward(TypedDict):
+    """A row of `rewards`: the reward of one rollout, part by part."""
+
     rollout_id: Annotated[str, "the rollout"]
     group_id: Annotated[str, "the prompt whose rollouts are compared"]
     task_id: Annotated[str, "the task it wrote or answered"]
@@ -176,6 +190,8 @@ REWARDS = define(
 
 
 class Advantage(Reward):
+    """A row of `advantages`: the reward and advantage of one rollout."""
+
     advantage: Annotated[float, "normalised reward; 0 where unscorable or without contrast"]
 
 

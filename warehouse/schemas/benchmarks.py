@@ -11,6 +11,8 @@ from warehouse.schemas.columns import Long, define
 
 
 class Item(TypedDict):
+    """A row of `items`: an item of a benchmark."""
+
     task_id: Annotated[
         str, "identity: the benchmark and the item's own id, or its place in the file"
     ]
@@ -28,6 +30,9 @@ ITEMS = define("items", Item, grain="an item of a benchmark", key="task_id")
 
 
 class ItemContext(TypedDict):
+    """A row of `item_contexts`: the context of an item of a benchmark, as far as a prompt has
+    room."""
+
     task_id: Annotated[str, "the item"]
     num_tokens: Annotated[Long, "of its context, in tokens of the policy"]
     kept_tokens: Annotated[Long, "of these, in the prompt: the middle of a longer one is cut out"]
@@ -43,6 +48,8 @@ ITEM_CONTEXTS = define(
 
 
 class ItemScore(TypedDict):
+    """A row of `item_scores`: the answer to one item in one sample."""
+
     rollout_id: Annotated[str, "the answer"]
     task_id: Annotated[str, "the item"]
     sample: Annotated[int, "0-based, among the answers to the item"]
@@ -61,6 +68,8 @@ ITEM_SCORES = define(
 
 
 class Evaluation(TypedDict):
+    """A row of `evaluations`: a metric of a policy on a benchmark."""
+
     policy: Annotated[str, "the policy"]
     benchmark: Annotated[str, "which tasks"]
     metric: Annotated[str, "what was measured"]
@@ -83,6 +92,8 @@ EVALUATIONS = define(
 
 
 class Comparison(TypedDict):
+    """A row of `comparisons`: two policies on the same items, by one metric."""
+
     policy: Annotated[str, "the policy"]
     base: Annotated[str, "the policy that it is compared with"]
     benchmark: Annotated[str, "which items"]

@@ -80,6 +80,8 @@ class Schema:
 
     @property
     def arrow(self) -> pa.Schema:
+        """The Arrow schema; metadata say what columns and nulls mean, and name table, grain and
+        key."""
         fields = [
             pa.field(
                 c.name,

@@ -11,11 +11,15 @@ from warehouse.schemas.columns import Logprob, Long, define
 
 
 class Message(TypedDict):
+    """One message of a conversation, as chat templates take it."""
+
     role: str
     content: str
 
 
 class SearchResult(TypedDict):
+    """A query, and the documents that its results showed."""
+
     query: str
     document_ids: list[str]
 
@@ -55,6 +59,8 @@ class Usage(TypedDict):
 
 
 class PromptRow(TypedDict):
+    """A row of `prompts`: a prompt as a policy is to read it."""
+
     prompt_id: Annotated[str, "identity, from its content and what it is about"]
     role: Annotated[str, "who answers it"]
     template: Annotated[str, "name of the template"]
@@ -75,6 +81,8 @@ class PromptRow(TypedDict):
 
 
 class Rollout(TypedDict):
+    """A row of `rollouts`: one conversation sampled from a policy."""
+
     rollout_id: Annotated[str, "identity, from prompt, sample and seed"]
     prompt_id: Annotated[str, "its prompt"]
     role: Annotated[str, "the role played"]
@@ -99,6 +107,9 @@ class Rollout(TypedDict):
 
 
 class Likelihood(TypedDict):
+    """A row of `likelihoods`: a stored reply under one prompt, its own or one that shows another
+    document."""
+
     prompt_id: Annotated[str, "the prompt"]
     rollout_id: Annotated[str, "the rollout whose last reply it is"]
     task_id: Annotated[str, "the task that the reply is or belongs to"]

@@ -12,6 +12,8 @@ from warehouse.schemas.columns import Hash, Long, define
 
 
 class Document(TypedDict):
+    """A row of `documents`: a document of the corpus, usable or dropped."""
+
     document_id: Annotated[str, "identity within the corpus"]
     title: Annotated[str | None, "title", "the source has none"]
     text: Annotated[str, "text, UTF-8; empty where it could not be read"]
@@ -31,6 +33,8 @@ DOCUMENTS = define(
 
 
 class Screening(TypedDict):
+    """A row of `screenings`: whether one step of the preparation keeps a document, or why not."""
+
     document_id: Annotated[str, "the document"]
     kept: Annotated[bool, "whether it goes on"]
     reason: Annotated[str | None, "first failing test", "kept"]
@@ -46,6 +50,8 @@ SCREENINGS = define(
 
 
 class Band(TypedDict):
+    """A row of `bands`: a band of a document's MinHash signature."""
+
     document: Annotated[Long, "the document's number"]
     band: Annotated[int, "0-based"]
     hash: Annotated[Hash, "of the band's values: equal in documents that are candidates"]
@@ -55,6 +61,8 @@ BANDS = define("bands", Band, grain="a band of a document's MinHash signature", 
 
 
 class Duplicate(TypedDict):
+    """A row of `duplicates`: a pair of near-duplicate documents."""
+
     first: Annotated[Long, "number of the document that stands earlier in the corpus"]
     second: Annotated[Long, "number of the other"]
     first_id: Annotated[str, "the earlier document"]
@@ -68,6 +76,8 @@ DUPLICATES = define(
 
 
 class ContainmentRow(TypedDict):
+    """A row of `containments`: a document that stands in another."""
+
     document_id: Annotated[str, "the document"]
     holder_id: Annotated[str, "the longer document, which stays"]
     share: Annotated[float, "of the document's shingles that the other has"]
@@ -79,6 +89,8 @@ CONTAINMENTS = define(
 
 
 class Passage(TypedDict):
+    """A row of `passages`: a text of an evaluation set."""
+
     benchmark: Annotated[str, "the evaluation set"]
     passage: Annotated[str, "its row, and its place in the row"]
     kind: Annotated[str, "question, answer, context, or whole: all contexts of a row together"]
@@ -89,6 +101,9 @@ PASSAGES = define("passages", Passage, grain="a text of an evaluation set", key=
 
 
 class Contamination(TypedDict):
+    """A row of `contaminations`: a span of a document that also stands in a passage of an
+    evaluation set."""
+
     document_id: Annotated[str, "the document"]
     benchmark: Annotated[str, "the evaluation set"]
     passage: Annotated[str, "its passage"]
@@ -112,6 +127,8 @@ CONTAMINATIONS = define(
 
 
 class Embedding(TypedDict):
+    """A row of `embeddings`: a document's vector, in the file vectors.npy beside the rows."""
+
     document_id: Annotated[str, "the document"]
     row: Annotated[Long, "the vector's row in that file, 0-based"]
 
@@ -125,6 +142,8 @@ EMBEDDINGS = define(
 
 
 class Membership(TypedDict):
+    """A row of `memberships`: a document in its cluster."""
+
     document_id: Annotated[str, "the document"]
     cluster: Annotated[int, "its cluster, 0-based"]
     parent: Annotated[
@@ -139,6 +158,8 @@ MEMBERSHIPS = define(
 
 
 class Cluster(TypedDict):
+    """A row of `clusters`: a cluster of documents."""
+
     cluster: Annotated[int, "0-based"]
     parent: Annotated[int, "the cluster of clusters that it belongs to"]
     num_documents: Annotated[Long, "its size"]
@@ -151,6 +172,8 @@ CLUSTERS = define("clusters", Cluster, grain="a cluster of documents", key="clus
 
 
 class SegmentRow(TypedDict):
+    """A row of `segments`: a stretch of a document, either prose or a table."""
+
     document_id: Annotated[str, "the document"]
     position: Annotated[int, "0-based"]
     kind: Annotated[str, "prose or table"]
@@ -167,6 +190,8 @@ SEGMENTS = define(
 
 
 class Length(TypedDict):
+    """A row of `lengths`: a document's length."""
+
     document_id: Annotated[str, "the document"]
     num_tokens: Annotated[int, "in tokens of a model"]
 
@@ -175,6 +200,8 @@ LENGTHS = define("lengths", Length, grain="a document's length", key="document_i
 
 
 class SetMember(TypedDict):
+    """A row of `document_sets`: a document among those to be shown together."""
+
     set_id: Annotated[str, "the set"]
     position: Annotated[int, "0-based"]
     document_id: Annotated[str, "the document"]
@@ -192,6 +219,8 @@ DOCUMENT_SETS = define(
 
 
 class Measurement(TypedDict):
+    """A row of `measurements`: a number that a step of the preparation is known by."""
+
     part: Annotated[str, "the step"]
     metric: Annotated[
         str, "rows_in, rows_out, dropped: REASON, cpu_s, peak_memory_mb, canary_recall, ..."

@@ -11,6 +11,8 @@ from warehouse.schemas.columns import define
 
 
 class Node(TypedDict):
+    """A row of `nodes`: a node of the tree that a task is answered by."""
+
     node_id: Annotated[str, "the rollout that says it"]
     task_id: Annotated[str, "the task: the root of the tree"]
     parent: Annotated[str | None, "the node that it continues", "the question itself"]
@@ -29,6 +31,8 @@ NODES = define("nodes", Node, grain="a node of the tree that a task is answered 
 
 
 class Needle(TypedDict):
+    """A row of `needles`: an answer about a sentence hidden in a long text."""
+
     rollout_id: Annotated[str, "the answer"]
     task_id: Annotated[str, "the task that asks for the needle"]
     length_tokens: Annotated[int, "length of the haystack, in tokens of the policy"]

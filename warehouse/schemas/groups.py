@@ -8,6 +8,8 @@ from warehouse.schemas.columns import define
 
 
 class Memory(TypedDict):
+    """A row of `memories`: a task remembered for its cluster and type."""
+
     cluster: Annotated[int, "the cluster"]
     task_type: Annotated[str, "type of the task"]
     place: Annotated[int, "0-based, the oldest first"]
@@ -26,6 +28,9 @@ MEMORIES = define(
 
 
 class Group(TypedDict):
+    """A row of `groups`: a group of rollouts that an update may train on, taken or with the first
+    reason why not."""
+
     group_id: Annotated[str, "the prompt whose rollouts they are"]
     task_id: Annotated[str, "the task that they wrote, answered or judged answers to"]
     kept: Annotated[bool, "whether it is trained on"]

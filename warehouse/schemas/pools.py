@@ -11,6 +11,8 @@ from warehouse.schemas.columns import define
 
 
 class Label(TypedDict):
+    """A row of `labels`: a task and the answer that most of its answers agree on."""
+
     task_id: Annotated[str, "the task"]
     answer: Annotated[
         str | None,
@@ -38,6 +40,8 @@ LABELS = define(
 
 
 class Novelty(TypedDict):
+    """A row of `novelties`: a task and its cluster of similar tasks in one batch."""
+
     task_id: Annotated[str, "the task"]
     cluster: Annotated[
         int | None, "0-based, in the order of their first members", "the task has no text"
@@ -62,6 +66,8 @@ NOVELTIES = define(
 
 
 class Entry(TypedDict):
+    """What the rows of `pools` and `draws` share."""
+
     entry_id: Annotated[
         str, "identity: the task, or the rollout that answered it where entries are answers"
     ]
@@ -87,6 +93,9 @@ class Entry(TypedDict):
 
 
 class PoolEntry(Entry):
+    """A row of `pools`: a task, or an answer to one, that is in a pool for later steps, or leaves
+    it here; the oldest first."""
+
     kept: Annotated[bool, "whether it is in the pool from now on"]
     reason: Annotated[
         str | None, "why it leaves the pool here, or does not enter it", "it is in the pool"
@@ -105,6 +114,8 @@ POOLS = define(
 
 
 class Draw(Entry):
+    """A row of `draws`: an entry of a pool, drawn to be used once."""
+
     draw_id: Annotated[str, "identity"]
 
 

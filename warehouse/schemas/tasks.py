@@ -12,6 +12,8 @@ from warehouse.schemas.columns import Long, ReplyColumns, WhyMalformed, define
 
 
 class Sample(TypedDict):
+    """A row of `samples`: a document, or several of one cluster, drawn for one prompt."""
+
     sample_id: Annotated[str, "identity"]
     document_id: Annotated[str, "the document; the first where it is several"]
     task_type: Annotated[str | None, "the type of task asked for", "none in particular"]
@@ -31,6 +33,8 @@ SAMPLES = define(
 
 
 class Choice(TypedDict):
+    """A row of `choices`: the type of task that a role chose for a document."""
+
     rollout_id: Annotated[str, "the rollout that chose"]
     prompt_id: Annotated[str, "its prompt"]
     document_id: Annotated[str | None, "the document", "none was shown"]
@@ -48,6 +52,9 @@ CHOICES = define(
 
 
 class Task(TypedDict):
+    """A row of `tasks`: a task that one rollout of the proposing role wrote, or one that was given,
+    as a benchmark's."""
+
     task_id: Annotated[str, "identity (the rollout that wrote it)"]
     rollout_id: Annotated[str | None, "that rollout", "it was given, not written by a policy"]
     prompt_id: Annotated[str | None, "its group", "it was given"]
@@ -85,6 +92,8 @@ TASKS = define(
 
 
 class Gate(TypedDict):
+    """A row of `gates`: a check of a task."""
+
     task_id: Annotated[str, "the task"]
     gate: Annotated[str, "name of the check"]
     kind: Annotated[str, "model or rule"]
@@ -103,6 +112,9 @@ GATES = define(
 
 
 class Criterion(TypedDict):
+    """A row of `rubrics`: a criterion of a task's rubric. A malformed rubric is one row without
+    criterion."""
+
     criterion_id: Annotated[str, "identity: task and position"]
     task_id: Annotated[str, "the task"]
     position: Annotated[int, "0-based place in the rubric"]
@@ -125,6 +137,8 @@ RUBRICS = define(
 
 
 class Selection(TypedDict):
+    """A row of `selections`: a candidate task, kept or with the first reason why not."""
+
     task_id: Annotated[str, "the task"]
     document_id: Annotated[str | None, "its source document", "it has none"]
     kept: Annotated[bool, "whether it is trained on"]

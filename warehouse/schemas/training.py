@@ -11,6 +11,8 @@ from warehouse.schemas.columns import Flag, Logprob, define
 
 
 class Datum(TypedDict):
+    """A row of `batches`: what one optimizer step reads of one rollout."""
+
     rollout_id: Annotated[str, "the rollout"]
     datum: Annotated[int, "0 for whole conversations; the turn for models trained turn by turn"]
     prompt_token_ids: Annotated[list[int], "context before the first trained token"]
@@ -29,6 +31,8 @@ BATCHES = define(
 
 
 class OptimizerStep(TypedDict):
+    """A row of `updates`: an optimizer step."""
+
     policy: Annotated[str, "policy that came out of the update"]
     parent: Annotated[str, "policy that went in"]
     role: Annotated[str, "whose policy"]
@@ -51,6 +55,8 @@ UPDATES = define("updates", OptimizerStep, grain="an optimizer step", key="polic
 
 
 class ReferenceRow(TypedDict):
+    """A row of `reference_logprobs`: a datum under the KL reference."""
+
     rollout_id: Annotated[str, "the rollout"]
     datum: Annotated[int, "which of its datums"]
     logprobs: Annotated[
@@ -67,6 +73,8 @@ REFERENCES = define(
 
 
 class Probe(TypedDict):
+    """A row of `probes`: a trained datum under the policy that came out."""
+
     rollout_id: Annotated[str, "a rollout that was trained on"]
     datum: Annotated[int, "which of its datums"]
     policy: Annotated[str, "policy that came out of the update"]
@@ -86,6 +94,8 @@ PROBES = define(
 
 
 class PolicyRow(TypedDict):
+    """A row of `policies`: a policy a run starts from."""
+
     policy: Annotated[str, "id"]
     parent: Annotated[str | None, "policy it came from", "a model given from outside"]
     role: Annotated[str, "whose"]
