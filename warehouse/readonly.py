@@ -91,10 +91,11 @@ def _bound_texts(connection: duckdb.DuckDBPyConnection) -> None:
     for call, length in LONG_TEXTS.items():
         name = call.partition("(")[0]
         told = _quoted(f"{name}: at most {LONGEST_TEXT:,}")
-        connection.execute(
-            f"create or replace temp macro {call} as case when {length} > {LONGEST_TEXT} then"
-            f" error({told}) else system.main.{call} end"
-        )
+        # The check is within the argument: around the call it would come too late, as DuckDB
+        # computes a call of constants while it plans.
+        bounded = f"case when {length} > {LONGEST_TEXT} then error({told}) else {length} end"
+        bounded_call = call.replace(length, bounded)
+        connection.execute(f"create or replace temp macro {call} as system.main.{bounded_call}")
 
 
 def _check(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
