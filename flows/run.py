@@ -96,6 +96,8 @@ class Role:
 
     @property
     def prompt(self) -> Prompt:
+        """What prompts are made from: who speaks, templates, their variables, and the system
+        message."""
         return Prompt(self.player or self.name, self.templates, self.variables, self.system)
 
 
@@ -144,6 +146,7 @@ class Run(Generic[Config]):
 
     @property
     def machines(self) -> Machines:
+        """The run's engines and trainer, which only a flow that trains models has."""
         assert self._machines is not None, "this run trains no model"
         return self._machines
 

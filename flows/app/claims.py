@@ -58,7 +58,8 @@ def prepare(study: Study) -> None:
 
 
 def request(study: Study, variant: str, seed: int) -> Request:
-    """The request for one run. One engine, because seeds may run side by side."""
+    """The request for the run of a variant with a seed. One engine, because seeds may run side by
+    side."""
     settings = {**study.variants[variant], "seed": study.seed_of(variant, seed), "num_engines": 1}
     name = study.run_name(variant, seed)
     flow = f"{study.method}-iteration"
@@ -282,7 +283,7 @@ def chance(claims: Sequence[Row]) -> str:
 
 
 def counted(seeds: Collection[Seed], needed: int) -> str:
-    """The number of a row's seeds, and of how many if some are missing."""
+    """How many seeds a row rests on and, if fewer than `needed`, how many are needed."""
     if len(seeds) >= needed:
         return str(len(seeds))
     return f"{len(seeds)} of {needed}"
@@ -309,7 +310,8 @@ def as_markdown(rows: list[Row]) -> str:
 
 
 def report(study: Study, runs: Runs) -> str:
-    """Write the tables and the page; returns the tables."""
+    """Write the tables of a study's finished runs to `data/bench`, and the page of its runs;
+    returns the tables as Markdown, with the page's path."""
     groups = {
         variant: [study.run_name(variant, seed.number) for seed in seeds]
         for variant, seeds in runs.items()
@@ -355,6 +357,7 @@ def _play_variants(
 
 
 def main() -> None:
+    """Play the studies that the command line names, or list what is left of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = ", ".join(STUDIES)
     parser.add_argument(

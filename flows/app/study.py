@@ -121,6 +121,7 @@ class Study:
 
     @property
     def whole(self) -> str:
+        """The name of the variant that is the whole method."""
         return next(iter(self.variants))
 
     @property
@@ -130,9 +131,11 @@ class Study:
         return [name for name in TABLES if re.search(rf"\b{name}\b", queries)]
 
     def run_name(self, variant: str, seed: int) -> str:
+        """The name of the run of a variant with a seed."""
         return f"{self.name}-{variant.lower().replace(' ', '-')}-{self.seed_of(variant, seed)}"
 
     def profile_of(self, variant: str) -> str:
+        """The profile of a variant: its own, or else the study's."""
         return self.profiles.get(variant, self.profile)
 
     def seeds(self, variant: str) -> range:
@@ -141,6 +144,8 @@ class Study:
         return range(max(self.num_seeds, *(number or 0 for number in needed), 0))
 
     def seed_of(self, variant: str, seed: int) -> int:
+        """The seed in the settings and in the name of a variant's run: 0 if the variant is the same
+        whatever the seed."""
         if variant in self.seedless:
             return 0
         return seed
@@ -175,7 +180,9 @@ class Claim:
 
     @classmethod
     def of(cls, variants: Iterable[str], query: str, **fields: Any) -> Claim:
-        """A claim whose query refers to variants by `$names`."""
+        """A claim whose query refers to variants by `$names`, of `variants` in lower case with
+        underscores. `fields` are the claim's others. Raises KeyError for a name that is no
+        variant's."""
         by_name = {re.sub(r"\W", "_", variant.lower()): variant for variant in variants}
         runs = {name: by_name[name] for name in re.findall(r"\$(\w+)", query)}
         return cls(query=query, runs=runs, **fields)
@@ -195,6 +202,7 @@ class Claim:
 
 
 def ask_store(sql: str, parameters: dict[str, Any]) -> list[Row]:
+    """The rows of a query over all runs of the store."""
     return query(store_root(), sql, parameters)
 
 
@@ -210,7 +218,8 @@ class Seed:
     ask: Ask = field(default=ask_store, compare=False)
 
     def rows(self, sql: str, runs: Mapping[str, str], parameters: Mapping[str, str]) -> list[Row]:
-        """The rows of a query; each name in `runs` stands for a variant's run."""
+        """The rows of a query. Each name in `runs` stands for the run of a variant with this seed;
+        `parameters` are the query's others."""
         names = {name: self.study.run_name(variant, self.number) for name, variant in runs.items()}
         return self.ask(sql, {**names, **parameters})
 
@@ -242,6 +251,7 @@ class Seed:
         return [row["score"] for row in self.rows(SERIES, {"run": variant}, parameters)]
 
     def gain(self, variant: str) -> float:
+        """A variant's last held-out score minus its first. Raises IndexError if it has none."""
         scores = self.series(variant)
         return scores[-1] - scores[0]
 

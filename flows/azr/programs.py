@@ -83,7 +83,8 @@ def block(text: str, name: str) -> str:
 
 
 def read_block(reply: str, *, name: str) -> str:
-    """What a reply answers in a block: the output, the input, or the program."""
+    """What a reply answers in its last block of a kind: the output, the input, or the program.
+    Raises Malformed if there is none."""
     return block(answered(reply), name)
 
 
@@ -97,7 +98,9 @@ def read_program_and_input(reply: str, *, banned: Sequence[str]) -> str:
 
 
 def read_inputs_and_message(reply: str, *, num_inputs: int) -> str:
-    """Proposed inputs for a program that the prompt showed, and a message about it, as blocks."""
+    """The last `num_inputs` proposed inputs for a program that the prompt showed, and a message
+    about it, as blocks. Raises Malformed if there are fewer inputs or no message, or if an input is
+    not made of literals."""
     text = answered(reply)
     inputs = [part for part in blocks(text, "input") if part.strip()]
     if len(inputs) < num_inputs:
@@ -182,7 +185,8 @@ def prefixes(name: str) -> Iterator[str]:
 
 
 def task_text(program: str | None, inputs: Sequence[str], message: str | None = None) -> str:
-    """The text of a task. `program` is None where a prompt showed it."""
+    """The text of a task: its program, inputs and message as fenced blocks. `program` is None where
+    a prompt showed it."""
     parts = [] if program is None else [f"```python\n{program}\n```"]
     parts += [f"```input\n{text}\n```" for text in inputs]
     if message is not None:
@@ -232,7 +236,8 @@ def outputs(task: Triplet) -> list[str]:
 def runs_of_tasks(
     tasks: list[Task], prompts: list[PromptRow], draws: list[Triplet]
 ) -> Iterator[Row]:
-    """Every proposed program with each of its inputs."""
+    """Yield every proposed program with each of its inputs, as rows for the sandbox. Malformed
+    proposals are skipped."""
     for task in with_programs(tasks, prompts, draws):
         if task["text"] is None:
             continue

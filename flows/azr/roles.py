@@ -71,7 +71,8 @@ class Roles:
 
 
 def shown(task_type: str, num_prompts: int) -> Callable[..., Iterator[Row]]:
-    """What a proposer of a type of task sees."""
+    """The function that yields what a proposer of a type of task sees: drawn programs, one a
+    prompt, for an induction; for the other types drawn triplets, in `num_prompts` prompts."""
     if task_type == "induction":
         return show_programs
     return partial(show_triplets, task_type=task_type, num_prompts=num_prompts)

@@ -97,6 +97,7 @@ def first_tasks(*, task_type: str, num_inputs: int) -> Rows:
 
 
 def rules(cfg: Config) -> PoolRules:
+    """The rules of a buffer: it keeps the newest `buffer_size` tasks, or all."""
     return PoolRules(max_size=cfg.buffer_size)
 
 
@@ -284,7 +285,8 @@ def match_executions(answers: Table, tasks: Table, executions: Table) -> Rows:
 
 
 def returned_all(runs: list[ExecutionRow], task: Triplet) -> bool:
-    """Whether the runs returned the outputs that the Solver did not see."""
+    """Whether the runs returned, in order, the outputs that the Solver did not see. A run that is
+    missing, or returned nothing, did not."""
     wanted = outputs(task)
     if task["task_type"] == "induction":
         _, wanted = halves(wanted)
@@ -327,7 +329,8 @@ def draw(
     label: str,
     first: Tables = (),
 ) -> Table:
-    """Draws of this step from a buffer, or from several."""
+    """`num_draws` entries of a buffer, or of several together, for this step; tasks in `first` are
+    drawn first. A buffer without entries gives none."""
     return draw_entries(
         step,
         pool=entries,

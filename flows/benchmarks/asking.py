@@ -47,6 +47,9 @@ def templates(prompts: str, name: str, trained_with: str = PAPER) -> Template:
 
     A name such as `mae/solve` is that of a method's own prompt, in the set that its policies are
     `trained_with`: a name, or the path of a folder.
+
+    Raises ValueError, which names the file, if there is no such template, or if a method's own is
+    no Jinja.
     """
     method, _, prompt = name.rpartition("/")
     if method:
@@ -80,7 +83,8 @@ def pose(
 
 
 def tokens_around(item: Item, *, template: Template, model: str) -> int:
-    """Tokens of an item's prompt without its context."""
+    """How many tokens of `model` an item's prompt has without its context. `MARKUP` of them are for
+    the chat template."""
     return count_tokens(template.render(EMPTY, **shown(item, "")), model) + MARKUP
 
 
@@ -100,7 +104,8 @@ def shown(item: Item, context: str) -> Row:
 
 
 def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Question, accepted answers and the answer to judge; skips replies without an answer."""
+    """Yield the question, its accepted answers and the answer to judge, for every answer that could
+    be read. A reference that is a letter comes with its option."""
     for answer, item in judgeable(items, answers):
         option_of = dict(zip(ascii_uppercase, item["options"] or [], strict=False))
         yield {
@@ -114,7 +119,7 @@ def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
 
 
 def judgeable(items: list[Item], answers: list[Answer]) -> Iterator[tuple[Answer, Item]]:
-    """Every answer that could be read, with its item."""
+    """Yield every answer that could be read, with its item; the others are skipped."""
     item_of = {item["task_id"]: item for item in items}
     for answer in answers:
         if answer["answer"] is not None:
@@ -133,7 +138,8 @@ def _with_option(reference: str, option_of: dict[str, str]) -> str:
 
 
 def judge_criteria(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Every answer with each criterion of its item's rubric."""
+    """Yield every answer that could be read with each criterion of its item's rubric.
+    `criterion_id` is the criterion's position, from 0."""
     for answer, item in judgeable(items, answers):
         for position, criterion in enumerate(criteria_of(item)):
             yield {
@@ -147,7 +153,7 @@ def judge_criteria(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
 
 
 def judge_whole(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Every answer once, with all criteria of its item's rubric."""
+    """Yield every answer that could be read once, with all criteria of its item's rubric."""
     for answer, item in judgeable(items, answers):
         yield {
             "task_id": item["task_id"],
@@ -164,7 +170,8 @@ def criteria_of(item: Item) -> list[str]:
 
 
 def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Every answer beside the baseline's, in both orders: `criterion_id` is 0 if it comes first."""
+    """Yield every answer that could be read beside the baseline's, which is `against` in the item,
+    in both orders: `criterion_id` is 0 if it comes first, 1 if second."""
     for answer, item in judgeable(items, answers):
         baseline = json.loads(item["given"])["against"]
         orders = ((answer["answer"], baseline), (baseline, answer["answer"]))
@@ -180,8 +187,11 @@ def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
 
 
 def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str]) -> Row:
-    """The answer of a reply, complete or truncated: one that was truncated after its answer
-    still counts. Raises Malformed with the reason if there is none.
+    """The column `answer` of `answers`: what `read` finds in a reply. A reply that was truncated
+    after its answer still counts.
+
+    Raises Malformed if there is no answer. Its reason is why the reply is incomplete or, if it is
+    complete, what `read` found wrong.
     """
     try:
         return {"answer": read(rollout["reply"] or "")}
@@ -194,6 +204,7 @@ def read_parts(rollout: Rollout, prompt: PromptRow) -> Row:
     the share of them that is in the prompt.
 
     The other parts may be missing: models that were not trained for the form are asked as well.
+    Raises Malformed if there is no answer.
     """
     row = read_answer(rollout, prompt, read=read_element)
     try:
@@ -207,7 +218,8 @@ def read_parts(rollout: Rollout, prompt: PromptRow) -> Row:
 
 
 def read_boxed(reply: str) -> str:
-    """The last box, or else the answer stated in words."""
+    """The content of the last box, or else the answer stated in words. Raises Malformed if there is
+    neither."""
     try:
         return last_box(reply)
     except Malformed:
@@ -215,7 +227,8 @@ def read_boxed(reply: str) -> str:
 
 
 def read_tagged(reply: str) -> str:
-    """The last answer element, or else the answer stated in words."""
+    """The text of the last answer element, or else the answer stated in words. Raises Malformed if
+    there is neither."""
     try:
         return last_element(reply, "answer")
     except Malformed:
@@ -223,7 +236,8 @@ def read_tagged(reply: str) -> str:
 
 
 def read_element(reply: str) -> str:
-    """The last answer element alone: what stands outside of the tags is no answer."""
+    """The text of the last answer element: what stands outside of the tags is no answer. Raises
+    Malformed if there is none, or if it is empty."""
     return last_element(reply, "answer")
 
 
@@ -253,19 +267,26 @@ def read_whole(reply: str) -> str:
 
 
 def read_vote(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], int]) -> Row:
+    """The column `vote` of `votes`: 1 for an answer that the judge accepts, 0 for another, as
+    `read` finds in the reply. Raises Malformed as `read` does."""
     return {"vote": read(rollout["reply"] or "")}
 
 
 def read_verdict(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The column `verdict` of `judgments`: 1 if the answer meets the criterion, else 0. Raises
+    Malformed as `verdict` does."""
     return {"verdict": verdict(rollout["reply"] or "")}
 
 
 def verdict(reply: str) -> int:
+    """1 for [[YES]] and 0 for [[NO]], the last that is meant as the verdict. Raises Malformed for a
+    reply without one."""
     return bracketed(reply, {"YES": 1, "NO": 0})
 
 
 def grade(reply: str) -> int:
-    """1 for an answer that is graded as correct.
+    """1 for [[CORRECT]]; 0 for [[INCORRECT]] and [[NOT_ATTEMPTED]]. The last one that is meant as
+    the verdict counts. Raises Malformed for a reply without one.
 
     >>> grade("It names both: [[CORRECT]]"), grade("It says nothing. [[NOT_ATTEMPTED]]")
     (1, 0)
@@ -288,19 +309,22 @@ def truth(reply: str) -> int:
 
 
 def read_preference(rollout: Rollout, prompt: PromptRow) -> Row:
-    """1 if the judged answer is the better one."""
+    """The column `verdict` of `judgments`: 1 if the judge prefers the judged answer to the
+    baseline's, else 0. Raises Malformed as `preference` does."""
     return {"verdict": int(preference(rollout["reply"] or "") == int(prompt["criterion_id"] or 0))}
 
 
 def preference(reply: str) -> int:
-    """0 for the first answer, 1 for the second."""
+    """0 if the judge prefers the first answer, [[A]], and 1 for the second, [[B]]. Raises Malformed
+    for a reply without a verdict."""
     return bracketed(reply, {"A": 0, "B": 1})
 
 
 def read_graded_pair(rollout: Rollout, prompt: PromptRow) -> list[Row]:
     """The marks of a comparison for the judged answer: 1 better, 0.5 as good, 0 worse.
 
-    A clear difference is three marks, so that it counts three times (Arena-Hard).
+    A clear difference is three marks, so that it counts three times (Arena-Hard). Raises Malformed
+    as `graded_preference` does.
     """
     advantage = graded_preference(rollout["reply"] or "")
     if prompt["criterion_id"] == "1":  # the judged answer is the second
@@ -311,7 +335,8 @@ def read_graded_pair(rollout: Rollout, prompt: PromptRow) -> list[Row]:
 
 
 def graded_preference(reply: str) -> int:
-    """How much better the first answer is: from 2 (clearly) to -2 (clearly worse).
+    """How much better the first answer is: from 2 (clearly) to -2 (clearly worse). Raises Malformed
+    for a reply without a verdict.
 
     >>> graded_preference("The first is livelier. My final verdict is: [[A>B]]")
     1
@@ -336,14 +361,18 @@ def _sign(grade: re.Match[str]) -> int:
 
 
 def read_marks(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], list[float]]) -> Rows:
-    """A mark for each dimension, in order."""
+    """Rows of `marks`: what `read` finds in a reply, a row each, in order. Raises Malformed as
+    `read` does."""
     marks = read(rollout["reply"] or "")
     return [{"position": position, "mark": mark} for position, mark in enumerate(marks)]
 
 
 def scaled(reply: str, *, dimensions: tuple[str, ...], highest: int) -> list[float]:
-    """The marks 1 to `highest` of a JSON object, as 0..1. Raises Malformed for a dimension that is
-    missing or beyond the scale.
+    """The marks 1 to `highest` under the keys `dimensions` of a JSON object, as 0..1, in the order
+    of `dimensions`.
+
+    Raises Malformed if there is no such object, and for a dimension that is missing or beyond the
+    scale.
 
     >>> scaled('Good. {"score": "7"}', dimensions=("score",), highest=10)
     [0.6666666666666666]
@@ -406,12 +435,14 @@ class Judge:
 
 
 def votes_by(read: Callable[[str], int]) -> Judge:
-    """A judge who compares an answer with the accepted ones."""
+    """A judge who compares an answer with the accepted ones. `read` turns the reply into the vote:
+    1 if the answer is right, else 0."""
     return Judge(judge_answers, VOTES, partial(read_vote, read=read), read)
 
 
 def marks_by(read: Callable[[str], list[float]]) -> Judge:
-    """A judge who marks a whole answer."""
+    """A judge who marks a whole answer by its item's rubric, if there is one. `read` turns the
+    reply into the marks, 0..1, in a fixed order."""
     return Judge(judge_whole, MARKS, partial(read_marks, read=read), read)
 
 

@@ -26,7 +26,7 @@ class Average(Settings):
 
 
 def averages_of(paper: str) -> dict[str, Average]:
-    """The averages of a paper, by name, in order; none if it has none."""
+    """The averages of a paper such as "spice", by name, in order; none if it has none."""
     entries = _entries(paper)
     return {name: Average.model_validate(entry) for name, entry in entries.items() if name != NOTES}
 

@@ -35,6 +35,8 @@ class PlannedBenchmark:
 
     @property
     def num_answers(self) -> int:
+        """Answers to all items, several to each if the protocol samples several; 0 if the number of
+        items changes."""
         return (self.num_items or 0) * self.protocol.samples
 
     @property
@@ -66,7 +68,11 @@ class PlannedBenchmark:
         return 1.0
 
     def conversations(self, *, thinks: bool) -> Iterator[PlannedConversations]:
-        """What the policy and the judge are asked, with assumed lengths."""
+        """Yield what the policy is asked, then what the judge is, if the protocol has one.
+
+        Lengths are assumed: a reply has `THOUGHT` tokens if the policy `thinks`, else `SAID`, and
+        never more than the protocol allows.
+        """
         protocol = self.protocol
         reply = float(min(protocol.response_tokens, THOUGHT if thinks else SAID))
         prompt = float(ASKED)
@@ -127,7 +133,7 @@ def _num_items(benchmark: Benchmark, protocol: Protocol) -> int | None:
 
 
 def asked_by(row: PlannedBenchmark) -> str:
-    """By which prompt, how often, and with which room."""
+    """In words: by which prompt a benchmark is asked, how often, and with which room."""
     protocol = row.protocol
     if row.benchmark.columns is None:
         return f"lm-evaluation-harness, task {row.benchmark.harness}"
@@ -151,7 +157,8 @@ def asked_by(row: PlannedBenchmark) -> str:
 
 
 def scored_by(row: PlannedBenchmark) -> str:
-    """By which rule or judge."""
+    """In words: by which rule a benchmark is scored, or by which judge and with how many verdicts
+    on an answer."""
     protocol = row.protocol
     if row.benchmark.columns is None:
         return "the harness"
@@ -167,7 +174,8 @@ def scored_by(row: PlannedBenchmark) -> str:
 
 
 def tables() -> str:
-    """A table for each paper: how it evaluates, and where ours differs."""
+    """The text of PROTOCOLS.md: a table for each paper of how it evaluates, and where our
+    evaluation differs."""
     lines = [
         "# How each paper evaluates, and where ours differs",
         "",

@@ -75,6 +75,8 @@ def check_documents(corpus: str | None, folder: Path) -> None:
 
 
 def is_path_or_dataset(corpus: str, folder: Path = Path()) -> bool:
+    """Whether a corpus is named by a path, relative to `folder`, that exists, or as a dataset
+    (`hf:owner/name?...`). The hub is not asked."""
     return (folder / corpus).exists() or is_dataset(corpus)
 
 

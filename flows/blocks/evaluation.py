@@ -152,7 +152,13 @@ class Exam:
         return cls(run, benchmark, protocol, items, identity, label, index)
 
     def take(self, iteration: Place, policy: Policy) -> Table:
-        """Ask, read, score and measure; returns the scores of every answer."""
+        """Ask a policy the items, read, judge and score its answers, and store the metrics of the
+        benchmark.
+
+        The tables are in the phase `evaluation` of `iteration`. Returns the scores, one row an
+        answer. Logs a warning if the engine's context has too little room for the protocol's
+        budgets.
+        """
         place = iteration.phase("evaluation")
         if shortage := self.room.shortage:
             log.warning("%s: %s", self.label, shortage)
@@ -181,7 +187,8 @@ class Exam:
         name: str,
     ) -> Table:
         """The same in a role that goes on from the conversations of others, `rollouts` of
-        `prompts`. Tables are stored at `place`, scores as those of the benchmark `name`."""
+        `prompts`. Tables are stored at `place`, scores as those of the benchmark `name`. Contexts
+        are not fitted: they are in the conversations."""
         if shortage := self.room.shortage:
             log.warning("%s: %s", self.label, shortage)
         replies = self.run.ask(
@@ -270,7 +277,8 @@ class Exam:
         return (table,)
 
     def described(self, role: Role) -> Row:
-        """What two scores must share to be comparable."""
+        """What two scores must share to be comparable, for answers in `role`: revision, items,
+        prompts, judge, sampling, budgets, and the searched index."""
         judge = None
         if self._examiner is not None:
             judging = self.judging_role
@@ -421,6 +429,8 @@ class Exam:
 
     @property
     def columns(self) -> Columns:
+        """What the columns of the benchmark's rows hold; a benchmark that only the harness asks has
+        none."""
         assert self.benchmark.columns is not None, "the harness asks it"
         return self.benchmark.columns
 
@@ -500,7 +510,11 @@ class HarnessExam:
         return reasons
 
     def take(self, iteration: Place, policy: Policy) -> Table:
-        """Returns the scores of every sample."""
+        """Let the harness ask a policy, and store its samples as answers, scores and metrics.
+
+        Engines on GPUs release their memory first. The tables are in the phase `evaluation` of
+        `iteration`. Returns the scores, one row a sample.
+        """
         cfg = self.run.cfg.evaluation
         place = iteration.phase("evaluation")
         task = self.benchmark.harness
@@ -562,7 +576,12 @@ def subtract(
     base_scores: Table,
     base: Policy,
 ) -> Table:
-    """The differences of a policy's scores from a base policy's."""
+    """The table of differences between a policy's scores and a base policy's, one row a metric,
+    over the items that both have a score on.
+
+    It is stored in the phase `evaluation` of `iteration`. Raises ValueError if the two were not
+    evaluated in the same way (`Exam.described`).
+    """
     return compare(
         iteration.phase("evaluation"),
         scores,

@@ -336,4 +336,5 @@ def held_right(matches: list[Match], judged: list[Vote]) -> Callable[[Task], set
 
 
 def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean. Raises ZeroDivisionError if there are no values."""
     return sum(values) / len(values)

@@ -134,7 +134,12 @@ def compare_answers(
     labels: Tables = (),
     label: str | None = None,
 ) -> Table:
-    """Run `match` in as many processes as the configuration allows."""
+    """Compare every answer with the reference of its task, or with its label if there are `labels`,
+    in as many processes as `comparing` allows.
+
+    `compare` takes a task's row and an answer's text. Returns a table of matches, as
+    `tasks.match.match` does, which says what may go wrong.
+    """
     return match(
         at,
         answers,
@@ -148,7 +153,8 @@ def compare_answers(
 
 
 def majority(run: Run[Any], at: Place, *, tasks: Tables, answers: Tables) -> Table:
-    """The label of every question: its most frequent answer."""
+    """A table of labels, one for every task: the answer that most of its answers agree on
+    (`tasks.vote.vote` says how ties are decided)."""
     return vote(
         at,
         answers=answers,
@@ -179,7 +185,7 @@ def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool |
 
 
 def answer_reward(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
-    """1 for an answer equal to its reference, else 0, as rows of `rewards`. An answer whose
+    """Yield rows of `rewards`: 1 for an answer equal to its reference, else 0. An answer whose
     comparison failed is unscorable."""
     correct = correctness(answers, matches)
     reason = {row["rollout_id"]: row["reason"] for row in matches}
@@ -196,8 +202,8 @@ def answer_reward(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
 def watch_questions(
     run: Run[Any], at: Place, policy: str, *, tasks: Tables, labels: Table | None = None
 ) -> None:
-    """Stop before an update if questions are empty or copies or, in a built-in world, if
-    `labels` are wrong."""
+    """Raise Alarm, before an update, if too many questions are empty or copies or, in a built-in
+    world, if too many `labels` are wrong."""
     run.watch(at, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
     world = held_out_world(run)
     if labels is not None and world is not None and world.oracle is not None:
@@ -221,8 +227,10 @@ def watch_passed(
     chosen: Tables,
     labels: Tables = (),
 ) -> None:
-    """Stop before an update if too many questions passed that should not have. `labels` stand for
-    references."""
+    """Raise Alarm, before an update, if too many questions passed that should not have.
+
+    `chosen` says which questions were kept, and `labels` stand for references, as in `watch_gates`.
+    """
     world = held_out_world(run)
     watch_gates(
         run,
@@ -250,11 +258,12 @@ def watch_asked(  # noqa: PLR0913 -- every table that is watched is named
     shown: Mapping[str, Tables] | None = None,
     votes: Tables | None = None,
 ) -> None:
-    """Stop before an update that would train on questions, answers or votes that are not sound.
+    """Raise Alarm before an update that would train on questions, answers or votes that are not
+    sound.
 
     Questions may be empty or copies, or should not have passed; references may be wrong; wrong
-    answers may be rewarded; votes may err. `sound` and `oracle` know the truth about questions of
-    a built-in world, and are not asked about others. `chosen`, `passed`, `shown`: as in
+    answers may be rewarded; votes may err. `sound` and `oracle` know the truth about questions of a
+    built-in world, and are not asked about others. `chosen`, `passed`, `shown`: as in
     `watch_gates`.
     """
     watch_questions(run, at, policy, tasks=tasks)
@@ -352,8 +361,9 @@ def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) 
 def measure(
     tasks: list[Task], answers: list[Answer], matches: list[Match]
 ) -> Iterator[tuple[str, float]]:
-    """`score` is the share of true answers. A failed comparison counts as wrong and has a metric
-    of its own."""
+    """Yield, for every task, metrics of the last of its answers. `score`, whose mean is the share
+    of right answers, is also given by answer type and by difficulty; `unanswered` counts replies
+    without an answer. A failed comparison counts as wrong and in `not_compared`."""
     correct = correctness(answers, matches)
     answer_of = {row["task_id"]: row for row in answers}
     for task in tasks:

@@ -99,6 +99,9 @@ class LongContexts(Settings):
 
 
 class Config(Settings):
+    """Settings of prepare-corpus: what is read, which documents are dropped, and how those that are
+    left are embedded, clustered and indexed."""
+
     corpus: str = Field(
         description=(
             "a file or folder (text, web pages, JSON, CSV, Parquet, WARC, PDF; see README.md), or "

@@ -44,6 +44,8 @@ class Models(profile.Models):
 
 
 class Dialogues(profile.Dialogues):
+    """Token budgets of prompts and replies."""
+
     input_tokens: int = Field(
         default=122_880, ge=1, description="a longer training prompt is dropped and counted"
     )
@@ -60,6 +62,8 @@ class Rewards(Settings):
 
 
 class Update(GRPOSettings):
+    """The paper's GRPO update of the policy: no KL term, and a higher upper clip."""
+
     learning_rate: float = Field(default=2e-6, ge=0)
     loss_type: LossType = "grpo"
     epsilon_high: float = Field(default=0.28, gt=0)
@@ -85,6 +89,8 @@ class RewardModel(Settings):
 
 
 class Limits(limits.Limits):
+    """Limits of monitors, with those of quotes and comparisons."""
+
     min_verbatim: float | None = Field(
         default=None, ge=0, description="quotes that are in the context word for word"
     )
@@ -94,6 +100,8 @@ class Limits(limits.Limits):
 
 
 class Evaluation(long_context.Evaluation):
+    """The held-out score, and what else is measured on held-out questions."""
+
     samples: int = Field(default=6, ge=1, description="answers to each question; N of best-of-N")
     best_of_n: bool = Field(
         default=True,

@@ -57,7 +57,8 @@ class AnswerChecker:
     def check(
         self, place: Place, answers: Table, tasks: Table, label: str | None = None
     ) -> AnswerChecks:
-        """Compare every answer once."""
+        """Compare every answer with its task's reference once: votes of the judge or, without one,
+        matches by the rule."""
         if self.judge is None:
             matches = compare_answers(
                 place,

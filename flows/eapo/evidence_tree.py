@@ -260,7 +260,8 @@ def next_steps(nodes: list[Node], tasks: list[Task], quotes: list[Node]) -> Iter
 def measure_all(
     tasks: list[Task], answers: list[Answer], matches: list[Match], votes: list[Vote]
 ) -> Metrics:
-    """`score` is the share of right answers."""
+    """Yield for every answer `score`, 1 if it is right, else 0, also if that could not be found
+    out; and `unanswered`, 1 if it could not be read, else 0."""
     correct = answer_correctness(answers, matches, votes)
     answers_of = rows_by("task_id", answers)
     for task in tasks:

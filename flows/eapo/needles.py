@@ -64,7 +64,8 @@ class Haystacks:
     def search(
         self, run: Run[Any], place: Place, role: Role, policy: Policy, checker: AnswerChecker
     ) -> None:
-        """Ask about every needle once, and store which were found."""
+        """Ask `policy`, in the role `role`, about every needle once, and store at `place` which
+        were found, and the metrics. `checker` says whether an answer is right."""
         answers = run.ask(
             place, role, policy, label=LABEL, tasks=self.tasks, contexts=self.contexts
         ).rows

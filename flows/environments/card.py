@@ -35,9 +35,11 @@ def card_of(
     checked: DryRun = NO_DRY_RUN,
     certificate: Sequence[Share] = (),
 ) -> str:
-    """The card: gates, first reasons of dropped candidates, lineage, audit and licences.
+    """The card, a README.md with a header in YAML: gates, first reasons of dropped candidates,
+    lineage, audit and licences.
 
-    `certificate`: the shares of valid tasks, by who judged them.
+    `kind`: the format of the files that it describes. `checked`: which of the run's tables a dry
+    run would rebuild. `certificate`: the shares of valid tasks, by who judged them.
     """
     run = environment.run
     lake = Lake(store)

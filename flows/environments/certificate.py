@@ -61,14 +61,17 @@ class Share:
 
     @property
     def share(self) -> float:
+        """The share that is valid, 0..1."""
         return self.valid / self.n
 
     @property
     def low(self) -> float:
+        """The lower end of the share's 95 % interval (`wilson`)."""
         return wilson(self.valid, self.n)[0]
 
     @property
     def high(self) -> float:
+        """The upper end of the share's 95 % interval (`wilson`)."""
         return wilson(self.valid, self.n)[1]
 
 
@@ -91,8 +94,11 @@ def wilson(valid: int, n: int) -> tuple[float, float]:
 
 
 def certificate(store: Store, run: str, kept: Collection[str]) -> list[Share]:
-    """The valid share of the kept tasks by each that judged some; then, for each gate, of the tasks
-    that it passed and refused, as far as these were judged."""
+    """The valid share of the tasks `kept`, given by their ids, by each that judged some; then, for
+    each gate, of the tasks that it passed and refused, as far as these were judged.
+
+    In a built-in world the first share is of all tasks that passed, by the truth.
+    """
     lake = Lake(store)
     judged_by = {
         AUDITOR: lake.query(run, VERDICTS, {"run": run, "auditor": AUDITOR}).rows,

@@ -93,7 +93,11 @@ class CopiedCode:
         ]
 
     def reach(self, module: str, name: str) -> None:
-        """Copy a definition of a module, and all that it reaches."""
+        """Copy a definition of a module, and all of the project that it reaches.
+
+        Raises ValueError for a function within another or a lambda, for a name that the module does
+        not define, and for a function that imports the project when it is called.
+        """
         if "<locals>" in name or "<lambda>" in name:
             raise ValueError(f"{module}.{name}: only functions of a module can be copied")
         names = self.names_of.setdefault(module, set())

@@ -144,13 +144,13 @@ def environment_of(
 
 
 def has_search(recording: Recording, reading: Call) -> bool:
-    """Whether the rollouts behind a table of answers could search."""
+    """Whether the rollouts could search from which the call `reading` read its answers."""
     [rollouts] = reading.tables("rollouts")
     return recording.calls[rollouts.address].arguments["dialogue"].search is not None
 
 
 def search_of(recording: Recording, reading: Call) -> Search:
-    """The search behind a table of answers.
+    """The search of the rollouts from which the call `reading` read its answers.
 
     Raises ValueError for a search that ranks by embeddings, which need their model.
     """
@@ -188,7 +188,8 @@ def with_tool(messages: list[Row] | None, search: Search | None) -> list[Row] | 
 
 
 def why_not_exported(row: Row, scorer: Scorer) -> str | None:
-    """Why a task cannot be scored outside; None if it can."""
+    """Why a task cannot be scored outside of the project: it has no prompt, no rubric for a judge,
+    or no reference for a rule. None if it can."""
     if row["messages"] is None:
         return "it was never answered, so its prompt is not known"
     if scorer.judge is not None and not row["criteria"]:
@@ -257,7 +258,7 @@ def scorer_of(
     compare: Callable[[Row, str], Any] | None = None,
     judge: Judge | None = None,
 ) -> Scorer:
-    """The scorer of answers that a call read.
+    """The scorer of the answers that the call `reading` read, by the rule `compare` or by `judge`.
 
     Raises ValueError for a reader of whole rollouts, which needs more than the reply's text.
     """
@@ -274,7 +275,7 @@ def scorer_of(
 
 
 def judge_of(recording: Recording, scoring: Call) -> Judge:
-    """The judge behind the `judgments` of a reward.
+    """The judge whose `judgments` the reward of the call `scoring` took.
 
     Raises ValueError if its prompt shows more than the task, the answer and the criterion.
     """
@@ -310,7 +311,8 @@ def judge_of(recording: Recording, scoring: Call) -> Judge:
 def prompts_of(
     recording: Recording, answers_calls: Sequence[Call], scorer: Scorer
 ) -> dict[str, list[Row]]:
-    """The messages that each task was answered with, as the scorer's answers were.
+    """The messages by which each task was answered, by its id, in the calls `answers_calls` that
+    read answers for the scorer.
 
     Answers elsewhere in the run count too if they were read alike and asked by the same role: tasks
     that were kept but not trained on were only answered there.
@@ -330,7 +332,8 @@ def prompts_of(
 
 
 def tasks_by_id(recording: Recording) -> dict[str, Row]:
-    """What scorers and cards need of every task."""
+    """What scorers and cards need of every readable task, by its id: the columns `TASK_COLUMNS`,
+    `document_id`, and the ids of all `documents` behind it."""
     return {
         row["task_id"]: {
             **{name: row.get(name) for name in TASK_COLUMNS},
@@ -345,7 +348,8 @@ def tasks_by_id(recording: Recording) -> dict[str, Row]:
 
 
 def labels_by_id(recording: Recording, answers_calls: Sequence[Call]) -> dict[str, str]:
-    """The label of every task that answers are compared with in place of a reference."""
+    """The label of every task, by its id, that the answers of `answers_calls` are compared with in
+    place of a reference."""
     read = {call.table.address for call in answers_calls}
     label_of: dict[str, str] = {}
     for call in recording.scored("matches"):
@@ -360,7 +364,8 @@ def labels_by_id(recording: Recording, answers_calls: Sequence[Call]) -> dict[st
 
 
 def criteria_by_id(recording: Recording) -> dict[str, list[Row]]:
-    """The criteria of every task that has a rubric, in order."""
+    """The criteria of every task that has a rubric, by the task's id, in order, with their
+    weights."""
     criteria: dict[str, list[Row]] = defaultdict(list)
     for call in recording.of(RUBRICS):
         for row in call.table.rows():

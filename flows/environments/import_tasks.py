@@ -90,7 +90,8 @@ def prompt_of(messages: Any) -> str:
 
 
 def question_of(prompt: str, row: Mapping[str, Any], name: str) -> Row:
-    """A row of the file.
+    """A row of the file: the question `prompt` under the id `name`, with the references and options
+    that the loader's `row` states.
 
     >>> question_of("2 + 2?", {"expected_answer": 4}, "a-0")
     {'id': 'a-0', 'question': '2 + 2?', 'answers': ['4']}
@@ -136,7 +137,7 @@ def _text(content: Any) -> str:
 
 
 def write_questions(questions: Iterable[Row], file: Path) -> int:
-    """Write a file of questions; returns how many.
+    """Write a file of questions, one JSON object a line; returns how many.
 
     Raises ValueError if there are none, or if some have an answer and others have none.
     """

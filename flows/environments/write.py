@@ -37,9 +37,11 @@ WITH_SEARCH: tuple[Format, ...] = ("verifiers", "trl")  # formats that get the s
 def write_environment(
     environment: Environment, kind: Format, folder: Path, card: str
 ) -> dict[str, int]:
-    """Write the environment and its card; returns the number of tasks of each split.
+    """Write the environment as files of the format `kind`, with its card; returns the number of
+    tasks of each split.
 
-    Raises ValueError for a folder that is not empty, or a split without tasks to train on.
+    Raises ValueError for a folder that is not empty, a split without tasks to train on, a search
+    that is not written for this format, or a scorer that cannot be copied.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name another folder")
@@ -71,7 +73,8 @@ def package_of(run: str) -> str:
 
 
 def requirements_of(environment: Environment) -> list[str]:
-    """What the scorer needs, pinned to the versions that the run used."""
+    """What the scorer needs, one requirement each, pinned to the versions that are installed here.
+    Raises ValueError for a package whose distribution is not in `DISTRIBUTIONS`."""
     code = CopiedCode()
     _values(environment, code)
     needs = code.needs | ({"jinja2", "openai"} if environment.scorer.judge else set())

@@ -48,7 +48,7 @@ class TasksRun(PilotRun):
     def watch_pool(
         self, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...] = ()
     ) -> None:
-        """As a run's; counts what the filter kept."""
+        """Watch as a run does, and remember the ids of the tasks that the filter kept."""
         super().watch_pool(iteration, policy, chosen, passed)
         for row in rows_of(chosen):
             if row["kept"]:
@@ -70,10 +70,12 @@ class TaskCounts:
 
     @property
     def seconds_per_task(self) -> float:
+        """Seconds of stages for each kept task; NaN if none was kept."""
         return self.seconds / self.num_kept if self.num_kept else math.nan
 
     @property
     def tokens_per_task(self) -> float:
+        """Sampled tokens for each kept task; NaN if none was kept."""
         return self.num_tokens / self.num_kept if self.num_kept else math.nan
 
 
@@ -115,7 +117,7 @@ def kind_of(target: int) -> Callable[..., Run[Any]]:
 
 
 def cost(store: Store, run: str) -> tuple[float, int]:
-    """The seconds of all stages of a run, and the tokens that it sampled."""
+    """The seconds that all stages of a run took, and the number of tokens that they sampled."""
     tables = list(store.tables(run))
     num_tokens = sum(
         row["num_sampled_tokens"]

@@ -50,7 +50,8 @@ class PilotRun(Run[Any]):
     def watch(
         self, at: Place, measure: Measure, *, policy: str, benchmark: str, **measured: Any
     ) -> dict[str, float]:
-        """As a run's; an alarm is noted."""
+        """Watch as a run does, but note an alarm instead of raising it; then no means are
+        returned."""
         try:
             return super().watch(at, measure, policy=policy, benchmark=benchmark, **measured)
         except Alarm as alarm:

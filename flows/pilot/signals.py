@@ -90,7 +90,11 @@ class Signals:
 
 
 def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signals:
-    """The signals of a run's first step, from its tables."""
+    """The signals of a run's first step, from the tables that a pilot made.
+
+    `cfg`: the run's configuration, whose limits apply. `notes`: what happened while the pilot was
+    played.
+    """
     rows = _ask(store, run)
     examples: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
     for row in rows["unreadable"]:

@@ -45,6 +45,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
+        """The outlook, and the problems that it rests on."""
         if not self.reasons:
             return "will learn: replies of every role can be read, and rewards differ within groups"
         worst = [reason.problem for reason in self.reasons if reason.outlook == self.outlook]
@@ -52,7 +53,7 @@ class Verdict:
 
 
 def judge(signals: Signals) -> Verdict:
-    """The verdict, with its reasons, the worst first."""
+    """The verdict on a pilot's signals, with its reasons, the worst first."""
     reasons = sorted(_reasons(signals), key=lambda reason: -ORDER.index(reason.outlook))
     outlook = reasons[0].outlook if reasons else "will learn"
     return Verdict(outlook, tuple(reasons))

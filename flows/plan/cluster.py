@@ -165,7 +165,8 @@ def _timed(node: Node, before: float, after: float, has: dict[str, float]) -> No
 
 
 def node_problems(node: Node, here: Node, placed: Sequence[EngineConfig]) -> Iterator[str]:
-    """What is wrong with a node, and what to do."""
+    """Yield what is wrong with a node that may get the engines `placed`, and what to do. Its
+    versions are compared with those of `here`, the flow's machine."""
     name = f"node {node.name}"
     if node.python.rpartition(".")[0] != here.python.rpartition(".")[0]:
         yield f"{name} has Python {node.python}, this machine {here.python}: install the same"
@@ -209,7 +210,8 @@ def node_problems(node: Node, here: Node, placed: Sequence[EngineConfig]) -> Ite
 
 
 def short_of_room(cfg: MethodSettings, nodes: Sequence[Node]) -> list[str]:
-    """Problems of too few GPUs or CPUs for all engines; those of an engine are of one node."""
+    """Problems of too few GPUs or CPUs for all engines that are placed on nodes; those of one
+    engine are on one node."""
     free = [(node.gpus, node.cpus) for node in nodes]
     problems = []
     wanted = [("engine", cfg.engine, cfg.num_engines)]

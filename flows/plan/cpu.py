@@ -43,13 +43,15 @@ class CPUPlan:
 
     @property
     def total_gb(self) -> float:
+        """GB of memory if all processes are loaded at once."""
         return sum(self.memory_gb.values())
 
 
 def plan_on_cpus(cfg: MethodSettings, workload: Workload | None) -> CPUPlan:
-    """Compute the plan of a configuration whose engine is on CPUs.
+    """Compute the plan of a configuration whose engine is on CPUs. Without a `workload`, hours are
+    not known.
 
-    Raises UnknownShape.
+    Raises UnknownShape for a model whose sizes are not known on this machine.
     """
     shape = shape_of(cfg.engine.model)
     memory = {}

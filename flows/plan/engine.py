@@ -25,14 +25,18 @@ class EngineMemory:
 
     @property
     def fits(self) -> bool:
+        """Whether conversations of full length can be sampled."""
         return self.has_room and self.has_positions
 
     @property
     def has_room(self) -> bool:
+        """Whether the cache holds a conversation of full length."""
         return self.cache_tokens >= self.context
 
     @property
     def has_positions(self) -> bool:
+        """Whether the model has a position for each token of a conversation of full length; True if
+        its number of positions is unknown."""
         return self.positions is None or self.positions >= self.context
 
     @property
@@ -42,7 +46,11 @@ class EngineMemory:
 
 
 def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
-    """The memory of an engine with these settings on cards of this kind."""
+    """The memory of an engine with these settings on cards of this kind, in GiB of each card, and
+    the tokens for which its cache has room.
+
+    What a card has left of `gpu_memory_utilization` is cache; below 0, the other parts do not fit.
+    """
     across = engine.tensor_parallel
     weights = 2 * shape.params / across / GIB
     adapters = 0.0

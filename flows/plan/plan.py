@@ -95,9 +95,11 @@ class Plan:
 
 
 def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -> Plan:
-    """Compute the plan of a configuration.
+    """Compute the plan of a configuration on cards of one kind. Without a `workload`, hours are not
+    known.
 
-    Raises UnknownShape, and ValueError for an adapter on every expert.
+    Raises UnknownShape for a model whose sizes are not known on this machine, and ValueError for an
+    adapter on every expert.
     """
     shape = shape_of(cfg.models.base)
     judge_shape = None
@@ -179,7 +181,8 @@ def _gpus_of_engines(cfg: MethodSettings, place: str) -> int:
 
 
 def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
-    """The settings of every update in a configuration, by their dotted names."""
+    """The settings of every update in a configuration, at any depth, by their dotted names, which
+    begin with `where`."""
     updates: dict[str, GRPOSettings] = {}
     for name in type(settings).model_fields:
         value: Any = getattr(settings, name)
@@ -282,7 +285,8 @@ class UpdateFiles:
 
 
 def disk_need(cfg: MethodSettings, workload: Workload | None) -> DiskNeed:
-    """Disk for what the run keeps, and for what is there while an update is written."""
+    """GB on disk for what the run keeps, and for what is there while an update is written. Without
+    a `workload`, one update an iteration is assumed."""
     sizes = [
         _written_files(shape_of(cfg.trained_model(name)), settings)
         for name, settings in updates_of(cfg).items()
@@ -324,7 +328,8 @@ def network_gb(cfg: MethodSettings, num_nodes: int) -> float | None:
 
 
 def ways_out(cfg: MethodSettings, gpu: GPU) -> Iterator[str]:
-    """Single changes after which the plan fits."""
+    """Yield single changes of a configuration after which its plan fits, as options of the command
+    line or in words: larger cards, then settings."""
     for name, other in GPUS.items():
         if other.memory_gib > gpu.memory_gib and not make_plan(cfg, other).problems:
             yield f"--gpu {name}"

@@ -127,6 +127,7 @@ class Host:
 
     @classmethod
     def here(cls) -> Host:
+        """The cores and the memory that this process may use."""
         return cls(len(os.sched_getaffinity(0)), host_memory().total)
 
 
@@ -276,7 +277,8 @@ def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
 
 
 def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
-    """What does not fit on the machine's GPUs, and what would."""
+    """Problems of the machine's GPUs, host memory and disk, with what would fit. There are none for
+    a model of unknown shape."""
     gpu = card(machine)
     try:
         plan = make_plan(cfg, gpu, cfg.workload())

@@ -53,7 +53,7 @@ class Clock:
     gpu: GPU
 
     def iteration(self, workload: Workload) -> dict[str, Duration]:
-        """The seconds of an iteration by kind."""
+        """The seconds of an iteration by kind, for each of `KINDS`."""
         parts = [
             Duration(spent.kind, spent.seconds * step.times, spent.busy * step.times)
             for step in workload.steps
@@ -166,7 +166,7 @@ class Clock:
         return 2 * self.shape.layers * self.shape.queries * tokens
 
     def trained(self, update: PlannedUpdate, workload: Workload) -> Duration:
-        """Time of an update's passes, forward and backward.
+        """Seconds of an update's passes, forward and backward, and of scoring the KL reference.
 
         All processes work on rows of similar length at a time.
         """
@@ -304,7 +304,8 @@ class Clock:
 
 
 def answers_together(settings: GRPOSettings, lengths: Lengths, group: float) -> float:
-    """How many answers share a prompt in one row."""
+    """How many answers share a prompt in one row: as many of the `group` answers to it as
+    `settings.shared_prompt_tokens` has room for, at least 1."""
     if settings.shared_prompt_tokens is None or lengths.by_turn:
         return 1.0
     answer = lengths.whole - lengths.prompt

@@ -72,6 +72,7 @@ class Shape:
 
     @property
     def layer_params(self) -> int:
+        """A layer's attention, experts with their router, and two norms."""
         router = 0
         if self.experts > 1:
             router = self.hidden * self.experts
@@ -95,6 +96,7 @@ class Shape:
 
     @property
     def params(self) -> int:
+        """All parameters: layers, embedding and head (once if they are tied), and the last norm."""
         return self.layers * self.layer_params + self.tables * self.table_params + self.hidden
 
     @property

@@ -45,9 +45,11 @@ class UpdateMemory:
 
     @property
     def tensors(self) -> float:
+        """GiB of each GPU that tensors take in the largest phase."""
         return sum(self.kinds.values())
 
     def fits(self, gpu: GPU) -> bool:
+        """Whether a card of this kind has the memory that is needed."""
         return self.needed <= gpu.memory_gib
 
 

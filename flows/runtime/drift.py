@@ -37,12 +37,17 @@ class Drift:
     untrained: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def after_writing(self, tasks: Table, at: Address) -> None:
-        """Remember tasks that were written for training, to find repeats of them."""
+        """Remember the tasks that a role wrote at `at`, to find repeats of them later. Held-out
+        tasks are left out."""
         if at.phase != EVALUATION and at.iteration:
             self.tasks[at.iteration].append(tasks)
 
     def before_iteration(self, watch: Watch, run: Place, iteration: int, policy: str) -> None:
-        """Compare the held-out scores of earlier iterations with their rewards."""
+        """Compare the held-out scores of the iterations before `iteration` with their rewards.
+
+        The place `run` is the run's own. Nothing is measured before the first iteration, nor
+        without held-out scores. Raises Alarm as `watch` does.
+        """
         if iteration == 1:
             return
         series = held_out_series(run.store, run.at.run, before=iteration)
@@ -67,7 +72,11 @@ class Drift:
         advantages: Tables,
         rollouts: Tables,
     ) -> None:
-        """Compare rewards and rollouts with those of the player's first update."""
+        """Compare rewards and rollouts with those of the player's first update, and remember the
+        mean reward.
+
+        `policy` is the id of the player's policy. Raises Alarm as `watch` does.
+        """
         means = watch(
             at,
             partial(trained_on, first=self.first.get(player, {})),
@@ -82,7 +91,10 @@ class Drift:
             self.rewards[at.at.iteration].append(means["reward"])
 
     def after_skip(self, watch: Watch, at: Place, player: str, policy: str) -> None:
-        """Count a step in which no rollout has an advantage, so that the player is unchanged."""
+        """Count a step in which no rollout has an advantage, so that the player is unchanged.
+
+        Raises Alarm, as `watch` does, if there are too many of them in a row.
+        """
         self.untrained[player] += 1
         watch(
             at,
@@ -95,8 +107,12 @@ class Drift:
     def after_filter(
         self, watch: Watch, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...]
     ) -> None:
-        """Compare survivors with those of the first iteration, and tasks with those of all
-        earlier iterations."""
+        """Compare survivors with those of the first iteration, and tasks with those of all earlier
+        iterations.
+
+        `chosen` says which candidates were kept; `passed` lists the reasons of candidates that
+        passed but were not needed. Raises Alarm as `watch` does.
+        """
         at = iteration.phase("monitor")
         means = watch(
             at,
@@ -126,6 +142,7 @@ class Drift:
         return [sum(some) / len(some) for t, some in sorted(self.rewards.items()) if t < before]
 
     def earlier_tasks(self, iteration: int) -> list[Table]:
+        """The tables of tasks that were written in the iterations before `iteration`."""
         return [table for t, tables in self.tasks.items() if t < iteration for table in tables]
 
 
@@ -159,7 +176,7 @@ def held_out_series(store: Store, run: str, before: int) -> HeldOutSeries:
 
 
 def evaluations_before(store: Store, run: str, iteration: int) -> Iterator[Table]:
-    """The tables of held-out scores of earlier iterations."""
+    """Yield the tables of held-out scores of a run's iterations before `iteration`."""
     for table in store.tables(run):
         is_held_out = table.schema is EVALUATIONS and table.at.phase == EVALUATION
         if is_held_out and (table.at.iteration or 0) < iteration:

@@ -214,7 +214,11 @@ def open_model(model: str) -> Policy:
 
 @stage(POLICIES)
 def register(*, policies: dict[str, Policy]) -> Rows:
-    """Yield the policies that a run starts from."""
+    """Yield the policies that a run starts from, one row each.
+
+    `policies` are by name, such as "base" and "grader"; a policy of several names has one row, with
+    the role `base+grader`.
+    """
     by_id = {policy.id: policy for policy in policies.values()}
     for policy_id, policy in by_id.items():
         roles = [role for role, other in policies.items() if other.id == policy_id]

@@ -82,8 +82,11 @@ def check_left(store: Store, run: str) -> None:
 
 
 def make_rerun(store: Store, run: str, rerun: RerunRequest) -> Rerun:
-    """The rerun rule of this flow run; its retries have the same id and continue with what is
-    left."""
+    """The rerun rule of this flow run; its retries have the same id and continue with what is left.
+
+    Raises ValueError if the run has no such stage, or if a table of it is inherited from another
+    run.
+    """
     addresses = chosen(store, run, rerun.stage, rerun.iteration, rerun.step)
     check_own(store, addresses)
     return Rerun(_flow_run_id() or uuid.uuid4().hex, addresses, rerun.dependents, rerun.only)
@@ -175,7 +178,8 @@ def _request(store: Store, run: str) -> Request | None:
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:
-    """`key before, now value` for every setting that differs.
+    """A text `key before, now value` for every setting that differs, by its dotted name, which
+    begins with `where`.
 
     >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
     ['a.b 1, now 2']

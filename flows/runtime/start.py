@@ -40,7 +40,8 @@ def open_start(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Po
 
 
 def open_adapter(folder: Path, base: Policy) -> Policy:
-    """A PEFT LoRA adapter on a model."""
+    """The policy of a PEFT LoRA adapter in `folder` on the model `base`. Its id is the folder's
+    name; its hash covers the model's and the files in the folder."""
     content_hash = hash_json([base.content_hash, hash_folder(folder)])
     return Policy(
         id=folder.name, weights=base.weights, adapter=str(folder), content_hash=content_hash

@@ -93,6 +93,7 @@ def check_store() -> None:
 
 
 def has_store() -> bool:
+    """Whether there is a store at `store_root()`; none is made."""
     from warehouse.store import Store
 
     return Store.is_at(store_root())

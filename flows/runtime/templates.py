@@ -78,7 +78,11 @@ def _filled(form: str, example: Mapping[str, str]) -> str:
 
 
 def read_examples(path: Path) -> Iterator[dict[str, str]]:
-    """The worked examples of a file of questions: context, question and first answer of each."""
+    """Yield the worked examples of a file of questions: `context`, `question` and the first
+    `answer` of each.
+
+    Raises ValueError if there is no such file, and for a row that lacks one of the three.
+    """
     if not path.is_file():
         raise ValueError(f"there is no file of worked examples {path}")
     columns = columns_of(path)

@@ -15,16 +15,22 @@ from tasks.training.grpo import GRPOSettings, LossType
 
 
 class Dialogues(profile.Dialogues):
+    """How replies are sampled: with the paper's top-p."""
+
     top_p: float = Field(default=0.99, gt=0, le=1)
 
 
 class Update(GRPOSettings):
+    """The paper's GRPO update of either player, with a KL term and weight decay."""
+
     loss_type: LossType = "grpo"
     beta: float = Field(default=1e-2, ge=0)
     weight_decay: float = Field(default=1e-2, ge=0)
 
 
 class Challenger(Settings):
+    """How the Challenger is trained, and what repetition costs it."""
+
     steps: int = Field(default=5, ge=0, description="updates of the Challenger in an iteration")
     prompts_per_step: int = Field(default=128, ge=1, description="groups of questions in a step")
     mini_batch: int | None = Field(
@@ -43,6 +49,8 @@ class Challenger(Settings):
 
 
 class Solver(Settings):
+    """How the Solver's questions are labelled and kept, and how it is trained on them."""
+
     candidates: int = Field(default=8000, ge=1, description="N")
     answers: int = Field(
         default=10, ge=1, description="m, to each question, for its label and its difficulty"

@@ -24,7 +24,9 @@ def challenger_reward(share: float | None, alike: float, weight: float = 1.0) ->
 def challenger_rewards(
     tasks: list[Task], labels: list[Label], novelties: list[Novelty], *, weight: float
 ) -> Iterator[Row]:
-    """Eq. 5 for every question."""
+    """Yield rows of `rewards`, eq. 5 for every question: its uncertainty, from the share of its
+    answers that agree with its label, less `weight` times the share of questions that are like it,
+    at least 0. It is 0 if there is no question, or no readable answer to it."""
     share_of = {row["task_id"]: row["share"] for row in labels}
     alike_of = {row["task_id"]: row["share"] for row in novelties}
     for task in tasks:

@@ -170,6 +170,7 @@ class ChallengerSettings(Settings):
     update: Update = Update()
 
     def is_frozen(self, iteration: int) -> bool:
+        """Whether the Challenger is no longer trained in an iteration."""
         return self.frozen_after is not None and iteration > self.frozen_after
 
 
@@ -292,6 +293,7 @@ class Config(MethodSettings):
 
     @property
     def first_iteration(self) -> int:
+        """1, or the one after the iteration of another run that this run branches from."""
         if self.branch is None:
             return 1
         return self.branch.iteration + 1

@@ -107,15 +107,18 @@ def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
 
 
 def measure_gate(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The columns of a row of `gates` that a malformed reply has, too: which gate the prompt was
+    of."""
     return {"gate": prompt["template"].removeprefix("gate_"), "kind": "model"}
 
 
 def rubric_rows(rollout: Rollout, prompt: PromptRow, **allowed: Any) -> list[Row]:
-    """The criteria of a reply with their ids."""
+    """Rows of `rubrics`: the criteria of a reply with their ids. `allowed`: the limits and weights
+    of `read_rubric`. Raises Malformed as that does."""
     criteria = read_rubric(rollout["reply"] or "", **allowed)
     return [{**row, "criterion_id": f"{prompt['task_id']}-{row['position']}"} for row in criteria]
 
 
 def measure_rubric(rollout: Rollout, prompt: PromptRow) -> Row:
-    """A malformed rubric is one row."""
+    """The columns that a malformed rubric has, which is one row."""
     return {"criterion_id": prompt["task_id"], "position": 0}

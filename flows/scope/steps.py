@@ -46,6 +46,12 @@ class Scope:
 
     @classmethod
     def prepare(cls, run: Run[Config]) -> Scope:
+        """A run's roles over the corpus that its configuration names: documents of the built-in
+        world, with its oracles, or real ones.
+
+        Raises ValueError if there is no such corpus, or if the built-in world has no tasks with
+        rubrics.
+        """
         cfg = run.cfg
         world = world_of_corpus(run, cfg.corpus)
         if world is not None:

@@ -23,13 +23,15 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:
-    """What is wrong with the settings of profile `name`."""
+    """The message for settings of profile `name` that are not valid for `model`: a line for each
+    wrong setting."""
     lines = [f"profile {name!r} with these settings is not valid:", *error_lines(model, problem)]
     return "\n  ".join(lines)
 
 
 def error_lines(model: type[BaseModel], problem: ValidationError) -> list[str]:
-    """A line for every wrong setting: what was given, and what is allowed."""
+    """A line for every wrong setting of `model`: its dotted name, what was given, and what is
+    allowed."""
     lines = []
     for error in problem.errors():
         setting = ".".join(str(part) for part in error["loc"])

@@ -138,6 +138,7 @@ class Dialogues(Settings):
 
     @property
     def sampling(self) -> Sampling:
+        """How replies are sampled in training."""
         return Sampling(
             temperature=self.temperature,
             top_p=self.top_p,

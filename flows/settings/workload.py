@@ -67,6 +67,7 @@ class PlannedRole:
 
     @property
     def table_labels(self) -> tuple[str, ...]:
+        """The labels of the role's tables: `labels`, or else its name."""
         return self.labels or (self.name,)
 
     def conversations(self, prompts: float, n: float = 1.0) -> PlannedConversations:
@@ -84,6 +85,7 @@ class PlannedConversations:
 
     @property
     def number(self) -> float:
+        """How many conversations there are in all."""
         return self.prompts * self.n
 
 
@@ -96,6 +98,7 @@ class PlannedUpdate:
 
     @property
     def player(self) -> str:
+        """The player that sampled the first of the conversations."""
         return self.conversations[0].role.model
 
 
@@ -131,6 +134,8 @@ class Workload:
     measured: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def at(self, measured: Mapping[str, Mapping[str, float]]) -> Workload:
+        """The same workload with lengths as they were `measured` in a run: by role, values for
+        fields of `Lengths`."""
         return replace(self, measured=measured)
 
     @cached_property
@@ -145,7 +150,8 @@ class Workload:
         }
 
     def group(self, role: str) -> float:
-        """Conversations per prompt of a role."""
+        """The most conversations that a role, given by its name, has with one prompt in any step; 1
+        if no step samples it."""
         return max(
             (
                 each.n
@@ -158,8 +164,10 @@ class Workload:
 
     @property
     def num_updates(self) -> float:
+        """How many updates an iteration has, of all players."""
         return sum(step.times for step in self.steps if step.update)
 
     @property
     def players(self) -> int:
+        """How many players are trained."""
         return len({step.update.player for step in self.steps if step.update})

@@ -56,6 +56,7 @@ class QuestionLists:
 
     @property
     def num_asked(self) -> int:
+        """Questions that the writer gave: taken, held out and dropped."""
         return len(self.questions) + len(self.held_out) + self.dropped.total()
 
 

@@ -152,7 +152,8 @@ def probe_questions(spell: Spell, iteration: Place, rounds: tuple[Round, ...]) -
 def difficulty(
     tasks: list[Task], matches: list[Match], judged: list[Vote]
 ) -> Iterator[tuple[str, float]]:
-    """1 - pass@1 of every answered question, by the rule or the judge."""
+    """Yield `difficulty` of every answered question, 1 - pass@1 by the rule or the judge, and the
+    same value again as `difficulty_<type>`."""
     right_answers = held_right(matches, judged)
     matches_of = rows_by("task_id", matches)
     for task in tasks:

@@ -90,7 +90,8 @@ def _allowed(choice: str, allowed: bool) -> str:
 
 
 def read_task(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The question in a rollout, of the type that its prompt asked for."""
+    """The question in a rollout, of the type that its prompt asked for, as columns of `tasks`.
+    Raises Malformed as `read_question` does."""
     return read_question(rollout["reply"] or "", prompt["task_type"] or "")
 
 

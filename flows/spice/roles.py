@@ -157,7 +157,8 @@ def without_question(rows: Iterable[R], tasks: Iterable[Mapping[str, Any]]) -> l
 
 
 def segment(document: Document, *, model: str, limit: int, grounded: bool) -> str:
-    """The first tokens of a document; nothing in the ablation without documents."""
+    """The first `limit` tokens of a document, as `model` counts them; empty if not `grounded`, the
+    ablation without documents."""
     if not grounded:
         return ""
     return cut_tokens(document["text"], model, limit)

@@ -30,7 +30,8 @@ def read_question(rollout: Rollout, prompt: PromptRow) -> Row:
 
 
 def read_evidence(rollout: Rollout, prompt: PromptRow) -> list[Row]:
-    """The quotes as criteria of the task that the rollout wrote."""
+    """The quotes of a reply as criteria of the task that the rollout wrote. Raises Malformed as
+    `read_question` does."""
     written = _written(rollout["reply"] or "")
     return list(evidence_rows(rollout["rollout_id"], written.quotes))
 

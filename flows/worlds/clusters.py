@@ -142,9 +142,12 @@ class Cluster:
         return " ".join([f"about {name} .", *sentences, *table])
 
     def links(self, entity: str) -> list[str]:
+        """The relations by which an entity of the cluster leads to others, in the order of its
+        document."""
         return [r for r in self.facts[entity] if r in LINKS]
 
     def attributes(self, entity: str) -> list[str]:
+        """The attributes that an entity of the cluster has, in the order of its document."""
         return [r for r in self.facts[entity] if r in ATTRIBUTES]
 
     def chain(self, entity: str, links: Sequence[str]) -> list[str] | None:

@@ -211,9 +211,11 @@ class World:
         return dict(attributes + links)
 
     def links(self, entity: str) -> list[str]:
+        """The relations by which an entity leads to others."""
         return [r for r in self.facts[entity] if r in LINKS]
 
     def attributes(self, entity: str) -> list[str]:
+        """The attributes that an entity has."""
         return [r for r in self.facts[entity] if r not in LINKS]
 
     def chain(self, entity: str, path: Sequence[str]) -> list[str] | None:
@@ -243,7 +245,8 @@ class World:
         return [fact(attribute, entity, known[attribute]) for attribute in task.attributes]
 
     def draw_path(self, rng: random.Random, entity: str, hops: int) -> tuple[list[str], list[str]]:
-        """A random walk over links: (links, entities), the latter one longer."""
+        """A random walk of `hops` links from `entity`: the links, and the entities that it visits,
+        both ends included."""
         path = []
         chain = [entity]
         for _ in range(hops):

@@ -62,6 +62,7 @@ class Ledger:
 
     @property
     def text(self) -> str:
+        """The ledger as a document has it: each entry with what the entries up to it come to."""
         verb = "most" if self.kind == "most" else "makes"
         entries = zip(ORDINALS, self.quantities, self.items, strict=False)
         lines = [

@@ -40,6 +40,11 @@ def encyclopaedia_documents(
     embedding: EmbeddingConfig | None = None,
     label: str | None = None,
 ) -> Table:
+    """The documents of an encyclopaedia, with their index: of vectors if there is an `embedding`,
+    else BM25.
+
+    Equal `seed` and `num_documents` give equal documents.
+    """
     documents = encyclopaedia.corpus(seed, num_documents)
     return store_documents(
         place, documents, source=f"micro-world, seed {seed}", embedding=embedding, label=label
@@ -80,7 +85,8 @@ def encyclopaedia_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 @stage(RUBRICS)
 def encyclopaedia_rubrics(*, seed: int, num_tasks: int) -> Rows:
-    """Yield the true criteria of these tasks."""
+    """Yield the criteria that a perfect answer to each of the tasks of `encyclopaedia_tasks` meets;
+    equal seeds and numbers give equal tasks."""
     for task in encyclopaedia.held_out_tasks(seed, num_tasks, BENCHMARK_ENTITIES):
         for i, criterion in enumerate(task.criteria):
             yield {
@@ -99,7 +105,8 @@ def encyclopaedia_rubrics(*, seed: int, num_tasks: int) -> Rows:
 def ledger_documents(
     place: Place, corpus: str, *, seed: int, num_documents: int, label: str | None = None
 ) -> Table:
-    """Ledgers of the kinds that `LEDGER_KINDS` lists for `corpus`."""
+    """`num_documents` ledgers that are drawn from `seed`, of the kinds that `LEDGER_KINDS` lists
+    for `corpus`, with a BM25 index."""
     documents = ledgers.corpus(seed, num_documents, LEDGER_KINDS[corpus], name=corpus)
     return store_documents(
         place, documents, source=f"{corpus}, seed {seed}", embedding=None, label=label
@@ -154,7 +161,7 @@ def describe_ledger_question(task: Task) -> Iterator[tuple[str, float]]:
 
 @stage(DOCUMENTS)
 def cluster_documents(*, seed: int, num_clusters: int) -> Rows:
-    """Yield the documents of all clusters."""
+    """Yield the documents of `num_clusters` clusters that are drawn from `seed`."""
     for _, document in clusters.cluster_rows(seed, num_clusters):
         yield {
             **document,
@@ -165,7 +172,7 @@ def cluster_documents(*, seed: int, num_clusters: int) -> Rows:
 
 @stage(MEMBERSHIPS)
 def cluster_memberships(*, seed: int, num_clusters: int) -> Rows:
-    """Yield which document is in which cluster."""
+    """Yield in which cluster each of the documents of `cluster_documents` is."""
     for number, document in clusters.cluster_rows(seed, num_clusters):
         yield {"document_id": document["document_id"], "cluster": number, "similarity": 1.0}
 
@@ -228,7 +235,8 @@ def cluster_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 @stage(DOCUMENTS)
 def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
-    """Yield what is shown with each question: all documents of its cluster."""
+    """Yield what is shown with each question: all documents of its cluster as one, whose id is the
+    task's."""
     for drawn in _draw_cluster_questions(seed, num_tasks):
         text = " ".join(drawn.cluster.texts[name] for name in drawn.cluster.names)
         yield {
@@ -278,7 +286,8 @@ def haystack_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 @stage(DOCUMENTS)
 def haystack_contexts(*, seed: int, num_tasks: int) -> Rows:
-    """Yield what is shown with each question."""
+    """Yield what is shown with each question of `haystack_tasks`: one document, whose id is the
+    task's."""
     for haystack in haystacks.haystacks(seed, num_tasks):
         yield {
             "document_id": haystack.task_id,

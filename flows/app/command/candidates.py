@@ -182,6 +182,8 @@ def find_candidate(
 
 
 def is_run(store: Store, target: str) -> bool:
+    """Whether `target` is the name of a run that has a configuration, rather than a model or an
+    adapter."""
     return bool(RUN_NAME.fullmatch(target) and store.kept(target, CONFIG))
 
 

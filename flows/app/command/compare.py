@@ -205,7 +205,8 @@ def _config(store: Store, run: str) -> Row:
 
 
 def flat(settings: Any, where: str = "") -> Row:
-    """
+    """Settings by their dotted names, which begin with `where`. An empty group has none.
+
     >>> flat({"solver": {"steps": 4}, "models": {}})
     {'solver.steps': 4}
     """

@@ -144,6 +144,8 @@ def find_own(name: str) -> Table:
 
 
 def show_corpus(name: str, *more: str) -> None:
+    """Print why documents of a prepared corpus were dropped, then the parts named in `more` of its
+    report (`tasks.reports.corpus`). Raises ValueError if there is no such corpus."""
     from tasks.reports.corpus import ask, readable
 
     prepared = find_own(name)

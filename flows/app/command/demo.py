@@ -116,6 +116,8 @@ def has_amx() -> bool:
 
 
 def play(flow: str, profile: str, run: str, settings: dict[str, Any] | None = None) -> None:
+    """Run a profile of a flow under the name `run`, with `settings` in place of the profile's. Ends
+    this process with exit status 1 if the flow does not complete."""
     if not run_flow(Site.here(), flow, make_parameters(profile, run, overrides=settings)):
         sys.exit(1)
 

@@ -134,6 +134,11 @@ def evaluate(  # noqa: PLR0913 -- one argument for each option
 def run_benchmarks(
     store: Store, target: str, names: tuple[str, ...], against: str | None, choices: Choices
 ) -> None:
+    """Evaluate the policy that `target` names on the benchmarks `names`, and print its scores, with
+    the differences from the policy `against` if there is one.
+
+    Raises ValueError if there is no such policy or benchmark, or if the run cannot take one.
+    """
     from flows.app.service.shown_log import shown_log
 
     chosen = choices.evaluation
@@ -176,7 +181,12 @@ def plan_evaluation(
     items: int | None,
     settings: tuple[str, ...],
 ) -> None:
-    """Print what an evaluation takes, with hours if a profile is named."""
+    """Print what an evaluation takes, with hours if a profile is named.
+
+    `names`: the benchmarks, or none for all of the `paper`'s, which is by default that of the
+    profile's method. `card`: the kind of GPU. `items`: at most so many of each benchmark.
+    `settings`: as `--set KEY=VALUE` takes them. Raises ValueError for a name that is unknown.
+    """
     from flows.app.command.evaluation_plan import print_evaluation_plan
     from flows.app.command.launch import find_flow, find_method
     from flows.settings import profile as profiles
@@ -198,6 +208,7 @@ def _is_path(name: str) -> bool:
 
 
 def list_benchmarks() -> None:
+    """Print every benchmark with its title, scorer, papers and licence."""
     from flows.benchmarks import find, names
 
     rows = [

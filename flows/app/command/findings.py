@@ -60,6 +60,7 @@ def print_findings(store: Store, name: str) -> None:
 
 
 def print_finding(finding: Finding) -> None:
+    """Print the sentence of a finding, with the mark of its severity."""
     from flows.app.command.screen import print_wrapped
 
     print_wrapped(f"{MARKS[finding.severity]} ", visible(finding.sentence))
@@ -72,6 +73,7 @@ def check_run(store: Store, name: str) -> None:
 
 
 def findings_of(store: Store, name: str) -> list[Finding]:
+    """The findings of a run, the gravest first."""
     from flows.app.findings import findings as find
 
     return find(store, name)

@@ -62,7 +62,7 @@ def make_parameters(
 
 
 def make_request(deployment: dict[str, Any], flow: str, parameters: dict[str, Any]) -> Request:
-    """The request that a flow run with these parameters is of."""
+    """The request that a flow run of `deployment` with these parameters carries out."""
     from flows.app.service.deployments import folder_outside
     from flows.runtime.request import Request
 
@@ -112,6 +112,7 @@ def method_of(request: Request) -> Method:
 
 
 def find_method(flow: str) -> Method:
+    """The method of a flow. Raises ValueError if there is no such flow."""
     deployment = next(iter(deployments_of(flow).values()))
     return getattr(flow_module(deployment), deployment["entrypoint"].rpartition(":")[2])
 
@@ -122,6 +123,8 @@ def find_method_config(flow: str) -> type[Any]:
 
 
 def flow_module(deployment: dict[str, Any]) -> Any:
+    """The module `flow` of the method that `deployment` is of. It loads the flow's libraries, which
+    takes seconds."""
     with waiting("the flow's libraries to load"):
         return method_module(deployment, "flow")
 
@@ -138,6 +141,7 @@ def method_module(deployment: dict[str, Any], name: str) -> Any:
 
 
 def is_flow(name: str) -> bool:
+    """Whether a flow of this name is deployed."""
     try:
         return bool(deployments_of(name))
     except ValueError:

@@ -88,14 +88,14 @@ def tasks(
 
 
 def store_rows(store: Store, run: str) -> list[dict[str, object]]:
-    """What became of the candidates, by the first reason."""
+    """What became of a run's candidates: how many, by the first reason."""
     from warehouse.query import query
 
     return query(store.root, REASONS, {"run": run})
 
 
 def certificate_of(store: Store, run: str) -> list[Share]:
-    """The shares of valid tasks of a run."""
+    """The shares of valid tasks among those that a run kept, by who judged them."""
     from flows.app.command.played_again import record
     from flows.environments.certificate import certificate
     from flows.environments.environment import kept_ids

@@ -138,6 +138,8 @@ def print_nodes(made: Plan, cfg: MethodSettings, gpus_per_node: int) -> None:
 
 
 def print_price(made: Plan, iterations: int, price: float) -> None:
+    """Print what an iteration and the run of `iterations` cost, at `price` for each hour of a
+    GPU."""
     if made.hours is None:
         click.echo("money is not known: the method's Config has no workload()")
         return
@@ -149,6 +151,7 @@ def print_price(made: Plan, iterations: int, price: float) -> None:
 
 
 def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:
+    """Print the plan of profile `name` on CPUs: memory, cache and CPU-hours."""
     click.echo(f"{name} on CPUs, computed from a few measurements")
     rows = [{"of": part, "GB": f"{size:.1f}"} for part, size in made.memory_gb.items()]
     print_table(rows, "memory, if all are loaded at once")
@@ -169,6 +172,7 @@ def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:
 
 
 def memory_rows(made: Plan) -> list[dict[str, Any]]:
+    """A row for each engine and each update: its GiB of a GPU, whether it fits, and its parts."""
     engines = {"engine": made.engine, "judge_engine": made.judge}
     rows = [_engine_row(name, engine, made) for name, engine in engines.items() if engine]
     return rows + [_update_row(name, update, made) for name, update in made.updates.items()]
@@ -217,6 +221,7 @@ def _parts(parts: dict[str, float]) -> str:
 
 
 def print_hours(made: Plan, iterations: int) -> None:
+    """Print the hours of an iteration by kind, and those of the run of `iterations`."""
     if made.spent is None or made.hours is None:
         click.echo("hours are not known: the method's Config has no workload()")
         return

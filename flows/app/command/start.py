@@ -86,7 +86,8 @@ def _check(
 
 
 def inquire(request: Request, settings: dict[str, Any] | None = None) -> Inquiry:
-    """What a flow run would do now, with `settings` on top of the request's."""
+    """What a flow run would do now, with `settings` on top of the request's: the stages that it
+    would reach, and why each would be rebuilt. No stage is run."""
     from warehouse.rerun import Inquiry
 
     return play_by(Inquiry(), request, settings or {})

@@ -72,7 +72,7 @@ class Grid:
                     yield Cell(method, shape, share)
 
     def request(self, cell: Cell, seed: int) -> Request:
-        """The request for one run of a cell, with every alarm off."""
+        """The request for the run of a cell with a seed, with every alarm off."""
         method = self.methods[cell.method]
         flow = f"{cell.method}-iteration"
         settings = {

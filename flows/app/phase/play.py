@@ -56,7 +56,8 @@ def planned(grid: Grid, part: tuple[int, int] = (1, 1)) -> Iterator[PlannedRun]:
 
 
 def play_grid(grid: Grid, part: tuple[int, int] = (1, 1)) -> None:
-    """Play the runs of a part that are not finished, and report after each."""
+    """Play the runs of a part that are not finished, and report after each. `part` is as in
+    `planned`."""
     runs = finished(grid)
     report(grid, runs)
     with closing(MachinePool()) as pool:

@@ -22,6 +22,7 @@ SQL = Path(__file__).with_name("sql")
 
 
 def statement(name: str) -> str:
+    """The text of a query of this package, `sql/NAME.sql`."""
     return (SQL / f"{name}.sql").read_text(encoding="utf-8")
 
 

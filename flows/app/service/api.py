@@ -48,11 +48,13 @@ class API:
 
     @classmethod
     def of(cls, site: Site) -> API:
+        """The server of a site."""
         return cls.at(site.url, site.secret)
 
     @classmethod
     def at(cls, url: str, secret: str) -> API:
-        """The server at `url`, without a proxy even if the environment names one."""
+        """The server at `url`, with `secret` as `user:password`; without a proxy even if the
+        environment names one."""
         user, password = secret.split(":", 1)
         return cls(
             httpx.Client(
@@ -61,13 +63,18 @@ class API:
         )
 
     def healthy(self) -> bool:
+        """Whether the server answers within five seconds, and accepts the secret."""
         try:
             return self.http.post("/flows/count", json={}, timeout=5.0).status_code == 200
         except httpx.TransportError:
             return False
 
     def set_pool(self, name: str, concurrency_limit: int, template: dict[str, Any]) -> None:
-        """Make a process work pool, or bring an existing one to these values."""
+        """Make a process work pool, or bring an existing one to these values.
+
+        `concurrency_limit`: flow runs at a time. `template`: its base job template. Raises
+        RuntimeError if the server refuses.
+        """
         values = {"base_job_template": template, "concurrency_limit": concurrency_limit}
         made = self.http.post("/work_pools/", json={"name": name, "type": "process", **values})
         if made.status_code == 409:
@@ -111,6 +118,8 @@ class API:
         self._post("/automations/", wanted)
 
     def workers(self, pool: str) -> list[dict[str, Any]]:
+        """The workers of a pool, as the server describes them. Raises RuntimeError if there is no
+        such pool."""
         return self._post(f"/work_pools/{pool}/workers/filter", {})
 
     def flow_names(self) -> dict[str, str]:
@@ -153,6 +162,8 @@ class API:
         return self._post(f"/deployments/{_content(response)['id']}/create_flow_run", body)
 
     def flow_run(self, flow_run_id: str) -> dict[str, Any]:
+        """A flow run, as the server describes it. Raises RuntimeError if there is none with this
+        id."""
         return _content(self.http.get(f"/flow_runs/{flow_run_id}"))
 
     def unfinished(self, waiting: bool = False) -> list[dict[str, Any]]:
@@ -173,12 +184,14 @@ class API:
         return self._post("/flow_runs/filter", {"flow_runs": wanted})
 
     def set_state(self, flow_run_id: str, state_type: str, message: str = "") -> None:
-        """Set the state, whatever it is now."""
+        """Set the state of a flow run, whatever it is now, with a message for people. `state_type`:
+        in capitals, such as CRASHED."""
         state = {"type": state_type, "name": state_type.capitalize(), "message": message}
         self._post(f"/flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
 
     def record_task(self, flow_run_id: str, task: str, name: str, message: str) -> None:
-        """Add a completed task run to a flow run."""
+        """Add a completed task run to a flow run: of the task `task`, under `name`, with a message
+        for people."""
         running = {
             "flow_run_id": flow_run_id,
             "task_key": task,

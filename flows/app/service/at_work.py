@@ -44,7 +44,8 @@ def run_of(flow_run: dict[str, Any], flows: dict[str, str]) -> str:
 def is_same_request(
     api: API, flow_run: dict[str, Any], flow: str, parameters: dict[str, Any]
 ) -> bool:
-    """Whether a flow run of the same run has this flow and these parameters."""
+    """Whether a flow run has this flow and these parameters. The name of the run is not compared,
+    nor are parameters that are None, False or empty."""
     if api.flow_names()[flow_run["flow_id"]] != flow:
         return False
     return _set_parameters(flow_run["parameters"]) == _set_parameters(parameters)

@@ -17,6 +17,8 @@ from flows.app.service.site import USERS_TMPDIR, Site
 
 
 def main() -> None:
+    """Play the flow run that the environment names, with its pid and its log in files of the
+    site."""
     _restore_temporary_folder()
     site = Site(home=Path(os.environ["PREFECT_HOME"]))
     flow_run_id = os.environ["PREFECT__FLOW_RUN_ID"]

@@ -12,10 +12,13 @@ from flows.app.service.site import Site
 
 
 def main() -> None:
+    """Prepare the workspace's site."""
     prepare(Site.here())
 
 
 def prepare(site: Site) -> None:
+    """Create the home, the secret and the database of a site. Raises CalledProcessError if Prefect
+    cannot make the database."""
     site.prepare()
     command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
     subprocess.run(

@@ -22,6 +22,8 @@ class Process:
         return self.path.stem
 
     def write(self, pid: int) -> None:
+        """Write the process `pid` to the file, whole or not at all. Raises FileNotFoundError if it
+        has ended already."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".fresh")
         with open(fresh, "w") as file:

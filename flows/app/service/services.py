@@ -80,7 +80,8 @@ def down(site: Site, say: Say = print) -> None:
 
 
 def status(site: Site) -> list[dict[str, Any]]:
-    """One row per process: name, pid or None, running, log file."""
+    """One row per process of a site: name, pid and when it was started (None if it is not running),
+    log file."""
     names = [
         "server",
         *(f"worker-{pool}" for pool in POOLS),
@@ -90,6 +91,8 @@ def status(site: Site) -> list[dict[str, Any]]:
 
 
 def default_pools() -> tuple[str, ...]:
+    """The pools that get a worker on this machine: the gpu pool only if it has an NVIDIA or AMD
+    GPU."""
     return tuple(pool for pool in POOLS if pool != "gpu" or NVIDIA.exists() or AMD.exists())
 
 
@@ -271,6 +274,7 @@ def to_deploy(
 
 
 def remember_deployed(site: Site, deployments: list[dict[str, Any]]) -> None:
+    """Keep the fingerprints of these deployments, by which `to_deploy` tells what has changed."""
     fingerprints = {_key(d): _fingerprint(site, d) for d in deployments}
     (site.home / DEPLOYED).write_text(json.dumps(fingerprints))
 

@@ -63,6 +63,8 @@ class Site:
 
     @property
     def env_file(self) -> Path:
+        """The file that keeps port and secret: `.env` of the workspace, or of Prefect's home if
+        that is elsewhere."""
         is_default = self.home == self.root / "data" / "prefect"
         folder = self.root if is_default else self.home
         return folder / ".env"
@@ -84,6 +86,8 @@ class Site:
 
     @cached_property
     def port(self) -> int:
+        """The chosen port, or else the one in the env file, or else `PORT`. Raises ValueError if
+        the env file's is no port."""
         if self.port_choice:
             return self.port_choice
         kept = self._kept("PREFECT_SERVER_API_PORT")
@@ -153,9 +157,11 @@ class Site:
         os.environ.update(self.environment())
 
     def process(self, name: str) -> Process:
+        """The process that has this name in this site, whether it is running or not."""
         return Process(self.home / "pids" / f"{name}.json")
 
     def processes(self, prefix: str) -> list[Process]:
+        """The processes with a pid file whose names begin with `prefix`, running or not."""
         return [Process(path) for path in sorted((self.home / "pids").glob(f"{prefix}*.json"))]
 
     def start(self, name: str, command: Sequence[str]) -> Process:
@@ -188,6 +194,8 @@ class Site:
         return {"TMPDIR": str(scratch), USERS_TMPDIR: os.environ.get("TMPDIR", "")}
 
     def log_tail(self, name: str, lines: int = 15) -> str:
+        """The last `lines` lines of a process's log, under a line with the log's path, for an error
+        message."""
         path = self.logs / f"{name}.log"
         text = ""
         if path.exists():

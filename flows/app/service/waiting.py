@@ -47,6 +47,7 @@ def waiting(what: str | Callable[[], str | None]) -> Iterator[None]:
 
 
 def on_terminal() -> bool:
+    """Whether people see what is written to stderr."""
     return sys.stderr.isatty()
 
 

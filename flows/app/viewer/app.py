@@ -77,6 +77,8 @@ def make_app(store: Store, key: Key) -> FastAPI:
 
 
 def what_is_wrong(problem: Exception) -> str:
+    """A sentence for people about a request that is not valid: each parameter with what it was, or
+    the exception's own message."""
     if not isinstance(problem, RequestValidationError):
         return str(problem)
     return "; ".join(

@@ -103,7 +103,11 @@ def show(
 
 
 def declaration(params: Mapping[str, Any], folders: list[Path]) -> dict[str, Any] | None:
-    """What `equations.toml` says of the function that made the rewards."""
+    """What `equations.toml` says of the reward function among a stage's parameters; None if it says
+    nothing.
+
+    The file is in the folder of the function's method. `folders`: of methods outside this project.
+    """
     for qualified in _functions(params.get("reward")):
         module, _, name = qualified.rpartition(".")
         folder = _folder(module, folders)
@@ -150,7 +154,9 @@ def _settings(value: Mapping[str, Any], where: str = "") -> dict[str, Any]:
 
 
 def compute(text: str, values: Mapping[str, Any]) -> Any:
-    """
+    """The value of an expression, in which `values` stand for names, also for dotted ones. Raises
+    UnknownName for a name without a value, and for what is no part of an equation.
+
     >>> compute("max(0, share - 2 * alike)", {"share": 0.5, "alike": 1.0})
     0
     """
@@ -182,6 +188,8 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def names_in(text: str) -> set[str]:
+    """The names in an expression, those of functions included; of a dotted name, the first part.
+    Raises SyntaxError if it is none."""
     return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 
 

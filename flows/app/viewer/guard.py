@@ -57,9 +57,11 @@ class Key:
 
     @property
     def origins(self) -> tuple[str, ...]:
+        """The addresses, without a path, under which browsers know this server."""
         return tuple(f"http://{name}:{self.port}" for name in LOCAL)
 
     def fits(self, token: str) -> bool:
+        """Whether a token is the right one; how long that takes tells nothing about it."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     def proof(self, nonce: str) -> str:

@@ -66,6 +66,11 @@ def _thing(annotation: Annotation) -> tuple[str, str]:
 def annotation(
     kind: str, subject: str, labeller: str, opinion: str = "", note: str = "", sample: str = ""
 ) -> Annotation:
+    """A label given now, for `label` to store.
+
+    `kind` and `subject`: one of `KINDS`, and the id of what is labelled. An empty `labeller` is the
+    user of this process; other empty texts become None, and a note is cut to `MAX_NOTE` characters.
+    """
     return {
         "kind": kind,
         "subject": subject,

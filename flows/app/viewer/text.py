@@ -62,7 +62,9 @@ def line(text: Any, cut: int = 160) -> Markup:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """
+    """A number with separators, and `digits` after the point; a dash for None, and other values as
+    they are.
+
     >>> number(0.12345), number(12345), number(None), number(1.0), number(0.00001234)
     ('0.123', '12,345', '–', '1', '1.23e-05')
     """
@@ -91,7 +93,8 @@ def plain(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """
+    """Seconds in the two largest units; a dash for None.
+
     >>> duration(0.25), duration(75), duration(3700), duration(200000)
     ('0.2 s', '1 m 15 s', '1 h 01 m', '2 d 07 h')
     """
@@ -110,7 +113,8 @@ def duration(seconds: float | None) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """
+    """A number of bytes in decimal units.
+
     >>> size(999), size(2_500_000)
     ('999 B', '2.5 MB')
     """
@@ -124,6 +128,7 @@ def size(num_bytes: float) -> str:
 
 
 def as_json(value: Any) -> str:
+    """A value as JSON; what JSON does not know becomes text."""
     return json.dumps(value, default=str, ensure_ascii=False)
 
 

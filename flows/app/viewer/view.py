@@ -76,6 +76,7 @@ class View:
         return self.lake.store
 
     def knows(self, run: str) -> bool:
+        """Whether the store has a run of this name."""
         return run in self.lake.catalogue.runs()
 
     def rows(self, name: str, run: str | None = None, **parameters: Any) -> list[Row]:
@@ -85,7 +86,8 @@ class View:
         return self._rows_of(name, sql, run, parameters)
 
     def shared_rows(self, name: str, run: str | None = None, **parameters: Any) -> list[Row]:
-        """Rows of a statement that reports share, over all iterations."""
+        """Rows of a statement that reports share, over all iterations, of a run (by default the
+        page's) or, if it is empty, of all runs."""
         return self._rows_of(name, shared_statement(name), run, {"iteration": None, **parameters})
 
     def first(self, name: str, **parameters: Any) -> Row | None:
@@ -93,7 +95,8 @@ class View:
         return next(iter(self.rows(name, **parameters)), None)
 
     def row(self, name: str, what: str, **parameters: Any) -> Row:
-        """The one row of a statement. Raises HTTPException 404 if there is none."""
+        """The first row of a statement. Raises HTTPException (404), which says that there is no
+        `what`, if there is none."""
         row = self.first(name, **parameters)
         if row is None:
             raise HTTPException(404, f"there is no {what}")
@@ -188,6 +191,8 @@ class View:
         self.near = tuple(near)
 
     def page(self, template: str, title: str, **values: Any) -> HTMLResponse:
+        """The page that `template` makes of these values, with the statements that were run for it
+        below."""
         variables = {
             "run": self.run,
             "home": self.run or self.beside,

@@ -88,12 +88,18 @@ def auditing(run: Run[Any], passed: tuple[str, ...]) -> Role:
 
 
 def verdict(reply: str) -> bool:
+    """True for [[YES]] and False for [[NO]], the last that is meant as the verdict. Raises
+    Malformed for a reply without one."""
     return bool(bracketed(reply, {"YES": 1, "NO": 0}))
 
 
 def read_audit(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The column `passed` of a row of `gates`: the auditor's verdict on a task. Raises Malformed as
+    `verdict` does."""
     return {"passed": verdict(rollout["reply"] or "")}
 
 
 def measure_audit(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The other columns of that row, which a malformed reply has, too: the gate is the auditor, a
+    model."""
     return {"gate": AUDITOR, "kind": "model"}

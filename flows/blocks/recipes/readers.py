@@ -41,7 +41,8 @@ class Reading:
 
 
 def documents(rows: Rows, reading: Reading) -> Rows:
-    """A document for every row that has a text."""
+    """Yield a document for every row that has a text, with the row's `id` or else its number, from
+    1, as `document_id`."""
     for number, row in enumerate(rows, start=1):
         if text := "\n\n".join(parts(row, reading.text)):
             yield {
@@ -67,7 +68,8 @@ def passages(rows: Rows, reading: Reading) -> Rows:
 
 
 def clusters(rows: Rows, reading: Reading) -> Rows:
-    """The documents of clusters, a row each; `source` is the cluster."""
+    """Yield the paragraphs of each row's cluster as documents; `source` is the cluster, the row's
+    `question_id`."""
     for row in rows:
         cluster = str(row["question_id"])
         for position, text in enumerate(row["paragraphs"]):

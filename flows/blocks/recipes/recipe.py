@@ -90,6 +90,7 @@ class Recipe(Settings):
 
     @property
     def default_out(self) -> Path:
+        """Where the file is written if no other place is named."""
         if self.makes == "documents":
             return Path("data/corpus") / self.name / "documents.parquet"
         return Path("data/questions") / f"{self.name}.jsonl"
@@ -193,6 +194,7 @@ class WrittenFile:
 
 
 def names() -> list[str]:
+    """The names of all recipes in this folder."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
@@ -240,7 +242,8 @@ def _write_questions(path: Path, rows: Iterator[Row], recipe: Recipe) -> int:
 
 
 def check_content(path: Path, file: SourceFile) -> None:
-    """Raise ValueError if a file is not the one that the recipe names."""
+    """Raise ValueError if a file is not the one that the recipe names, by its SHA-256 or by Git's
+    hash. A recipe may name neither: then any file will do."""
     if not (file.sha256 or file.blob):
         return
     sha256 = hashlib.sha256()

@@ -35,6 +35,12 @@ def candidates(
     of: str = "",
     offset: int = 0,
 ) -> HTMLResponse:
+    """What the filters of an iteration (by default the last) dropped for each reason, and a list of
+    candidates.
+
+    `of`: what the list is of, one of `LISTS`; `phase`, `label`, `reason` and `gate` say which of
+    them.
+    """
     numbers = {table.at.iteration for table in view.lake.tables(run)}
     iterations = sorted(number for number in numbers if number is not None)
     if iteration is None and iterations:

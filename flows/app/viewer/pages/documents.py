@@ -15,6 +15,8 @@ PAGE = 100
 
 @router.get("/run/{run}/documents", response_class=HTMLResponse)
 def documents(view: Page, run: str, text: str = "", offset: int = 0) -> HTMLResponse:
+    """Documents of a run, `PAGE` from `offset` on. With `text`, only those with these characters in
+    the title, or with this id."""
     rows = view.rows("documents", text=text, skipped=max(0, offset))
     return view.page(
         "documents",
@@ -29,7 +31,8 @@ def documents(view: Page, run: str, text: str = "", offset: int = 0) -> HTMLResp
 
 @router.get("/run/{run}/document", response_class=HTMLResponse)
 def document(view: Page, id: str) -> HTMLResponse:
-    """Raises HTTPException (404) for an id that no document has."""
+    """A document with its tasks, the conversations about it, and what was trained on. Raises
+    HTTPException (404) for an id that no document has."""
     row = view.first("document", id=id)
     view.keep_near_all(view.rows("document_places", id=id))
     tasks = view.rows("document_tasks", id=id)

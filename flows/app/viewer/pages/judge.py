@@ -20,6 +20,8 @@ DEFAULT = "place"  # an iteration and phase
 
 @router.get("/run/{run}/judge", response_class=HTMLResponse)
 def judge(view: Page, run: str, by: str = DEFAULT, iteration: int | None = None) -> HTMLResponse:
+    """How far a judge's verdicts agree with what is known, up to an iteration if one is given, in
+    parts `by` one of `PARTS`."""
     if by not in PARTS:
         by = DEFAULT
     return view.page(

@@ -76,6 +76,7 @@ def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
 
 @router.get("/run/{run}/labels", response_class=HTMLResponse)
 def labels(view: Page, run: str) -> HTMLResponse:
+    """All labels of a run, and how far gates, filters, rules and judges agree with them."""
     rows = view.rows("annotations", kind=None, id=None)
     return view.page(
         "labels",

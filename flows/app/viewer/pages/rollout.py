@@ -15,6 +15,11 @@ router = APIRouter()
 
 @router.get("/run/{run}/rollout", response_class=HTMLResponse)
 def rollout(view: Page, id: str, heat: bool = False, sample: str = "") -> HTMLResponse:
+    """A conversation, with what was read from it, its reward and its use in training.
+
+    `heat`: with the log-probability of each token. `sample`: the sample from which it was opened.
+    Raises HTTPException (404) if there is no such rollout.
+    """
     row = view.row("rollout", f"rollout {id} in {view.run}", id=id)
     view.keep_near("rollouts", row)
     prompt = view.first("prompt", id=row["prompt_id"])

@@ -37,6 +37,10 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
     reason: str = "",
     offset: int = 0,
 ) -> HTMLResponse:
+    """Rollouts of a run, a page from `offset` on, in the order `order`.
+
+    Each other parameter restricts the list if it is not empty.
+    """
     form: dict[str, Any] = {
         "iteration": _number(iteration),
         "phase": phase or None,
@@ -183,7 +187,7 @@ def _errs(verdict: Row) -> bool:
 
 
 def reward_stages(view: View, group_id: str) -> list[dict[str, Any]]:
-    """The parameters of the stages that rewarded a group, by their recipes."""
+    """The parameters of the stages that rewarded a group, as their recipes have them."""
     places = view.rows("rewarded", id=group_id)
     parameters = []
     for table in view.lake.tables(view.run):

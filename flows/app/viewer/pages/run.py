@@ -47,6 +47,7 @@ class Body:
 
 @router.get("/run/{run}", response_class=HTMLResponse)
 def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
+    """A run: how far it is, its settings, and its stages, of one iteration if one is given."""
     request = {"flow": "", "profile": "", **(view.store.kept(run, "request.json") or {})}
     return view.page(
         "run",
@@ -160,7 +161,7 @@ def finding(
     view: Page, run: str, rule: str, iteration: int | None = None, go: bool = False
 ) -> Response:
     """One finding with its rows and the SQL that selects them; with `go`, the page that shows such
-    rows."""
+    rows. Raises HTTPException (404) if the rule has no finding."""
     of_rule = [one for one in findings(view.lake, run, iteration) if one.rule == rule]
     if not of_rule:
         raise HTTPException(404, f"the rule {rule} says nothing of {run} now")

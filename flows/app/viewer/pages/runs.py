@@ -22,6 +22,7 @@ router = APIRouter()
 
 @router.get("/", response_class=HTMLResponse)
 def runs(view: Page) -> HTMLResponse:
+    """All runs with their scores and alarms, and how they differ."""
     evaluations = by(view.shared_rows("evaluations", run=ALL_RUNS), "run")
     at_work = {row["address"].partition("/")[0] for row in view.store.working()}
     rows = [

@@ -40,7 +40,8 @@ def search(view: Page, text: str = "", run: str = "", regex: bool = False) -> HT
 
 @router.get("/search/{kind}", response_class=HTMLResponse)
 def results(view: Page, kind: str, text: str, run: str = "", regex: bool = False) -> HTMLResponse:
-    """Raises HTTPException (404) for a kind of row that has no search."""
+    """Rows of one kind that hold `text`, or match it as a regular expression if `regex`; of one
+    run, or of all. Raises HTTPException (404) for a kind of row that has no search."""
     if kind not in KINDS:
         raise HTTPException(404, f"there is no search by {kind}")
     scope = run if run in view.lake.catalogue.runs() else ALL_RUNS

@@ -61,6 +61,8 @@ def sql(view: Page, text: str = "") -> HTMLResponse:
 
 @router.get("/sql/result", response_class=HTMLResponse)
 def result(view: Page, text: str) -> HTMLResponse:
+    """The first rows of a statement's result, and its points for a figure; or what is wrong with
+    the statement. It is stopped after `SHOWN_S`."""
     started = time.perf_counter()
     rows: list[Row] = []
     more = False
@@ -86,6 +88,8 @@ def result(view: Page, text: str) -> HTMLResponse:
 
 @router.get("/sql/result.csv")
 def as_csv(view: Page, text: str) -> Response:
+    """The whole result of a statement as CSV, sent as it is read; status 400 with the reason if the
+    statement is wrong."""
     try:
         lines = _lines(view, text)
         first = next(lines)
@@ -105,6 +109,8 @@ def as_csv(view: Page, text: str) -> Response:
 
 @router.get("/sql/result.parquet")
 def as_parquet(view: Page, text: str) -> Response:
+    """The whole result of a statement as a Parquet file; status 400 with the reason if the
+    statement is wrong."""
     handle, name = tempfile.mkstemp(prefix="selfplay-sql-", suffix=".parquet")
     remove = BackgroundTask(Path(name).unlink, missing_ok=True)
     try:

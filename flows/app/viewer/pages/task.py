@@ -20,6 +20,8 @@ SIDE_BY_SIDE = 16  # answers; the others are a click away
 
 @router.get("/run/{run}/task", response_class=HTMLResponse)
 def task(view: Page, id: str) -> HTMLResponse:
+    """A task with its documents, rubric, answers and verdicts, and the prompt that it was written
+    in reply to. Raises HTTPException (404) if there is no such task."""
     row = view.row("task", f"task {id} in {view.run}", id=id)
     view.keep_near("tasks", row)
     answers = view.rows("task_answers", id=id)

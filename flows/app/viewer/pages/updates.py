@@ -14,6 +14,7 @@ MISMATCH = ("sampler_kl", "mean_ratio", "max_ratio", "sampler_reverse_kl", "samp
 
 @router.get("/run/{run}/updates", response_class=HTMLResponse)
 def updates(view: Page) -> HTMLResponse:
+    """All updates of a run."""
     return view.page("updates", "Updates", rows=view.shared_rows("updates"))
 
 
@@ -25,7 +26,8 @@ def update(
     phase: str | None = None,
     step: int | None = None,
 ) -> HTMLResponse:
-    """Raises HTTPException (404) if there is no update at the address."""
+    """One update with its metrics and its batch, and links to those before and after it. Raises
+    HTTPException (404) if there is no update at the address."""
     steps = view.rows("update_rows", iteration=iteration, phase=phase, step=step)
     if not steps:
         raise HTTPException(
