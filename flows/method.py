@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from flows.plan.cluster import engines_on_nodes
 from flows.plan.preflight import check_machine
-from flows.run import Run
+from flows.run import Run, check_world
 from flows.runtime.machines import MachinePool, Machines, open_models, register
 from flows.runtime.record import check_left, open_run
 from flows.runtime.request import Request, RerunRequest, default_run
@@ -30,7 +30,6 @@ from flows.runtime.store_root import open_store, store_root
 from flows.runtime.tracking import tracked
 from flows.settings import profile as profiles
 from flows.settings.profile import MethodSettings
-from flows.worlds.built_in import open_world
 from tasks.engines.chat import ChatFleet
 from warehouse.code import follow_package
 from warehouse.head import head_of
@@ -140,8 +139,7 @@ class Method:
         """
         cfg = profiles.load(self.config, request.profile, request.settings)
         if isinstance(cfg, MethodSettings):
-            if cfg.world is not None:
-                open_world(cfg.world)
+            check_world(cfg)
             check_machine(cfg, store_root(), loads)
             if cfg.api:
                 cfg.api.key()

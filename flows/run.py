@@ -434,3 +434,9 @@ def has_no_reward(advantages: Tables) -> bool:
     """Whether there are enough rollouts to judge by, and none of them could be rewarded."""
     rewards = [row["reward"] for row in rows_of(advantages)]
     return len(rewards) >= NUM_TO_JUDGE and all(reward is None for reward in rewards)
+
+
+def check_world(cfg: MethodSettings) -> None:
+    """Raise ValueError, with the names that there are, if `world` names no built-in world."""
+    if cfg.world is not None:
+        open_world(cfg.world)

@@ -232,13 +232,12 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
     log.
     """
     from flows.blocks.corpora import check_corpora, check_documents, check_language
+    from flows.run import check_world
     from flows.settings.profile import MethodSettings
-    from flows.worlds.built_in import open_world
 
     cfg = load_config(deployment, parameters)
     if isinstance(cfg, MethodSettings):
-        if cfg.world is not None:
-            open_world(cfg.world)
+        check_world(cfg)
         check_corpora(cfg, open_store(), WORKSPACE)
         check_language(cfg)
         check_models(cfg)
