@@ -11,6 +11,7 @@ import atexit
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,9 @@ _own: dict[str, str] = {}
 
 def separate() -> None:
     """Give this process its own surroundings. Call it before any library reads the environment."""
+    # A shell starts what it does not wait for deaf to Ctrl-C, and so would be all that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # short: Linux limits the paths of sockets in it to 107 characters
     folder = Path(tempfile.mkdtemp(prefix="sp-"))
     # after libraries have cleaned up their files
