@@ -206,7 +206,7 @@ class Run(Generic[Config]):
                 # The drift is measured on the iteration before, and shown in that one's report:
                 # so the report is written only now, even if an alarm stops the run here.
                 # A report that is there is left as it is, even if a stage was rerun: drawing all of
-                # them takes longer than many reruns do, and `selfplay report` draws them anew.
+                # them takes longer than many reruns do, and `selfplay report` redraws them.
                 before = report_file(self.place.store, self.place.at.run, t - 1)
                 if t > first and not before.exists():
                     report(self.place, iteration=t - 1, rules=(OWN_RULES,))

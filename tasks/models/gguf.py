@@ -1,8 +1,8 @@
-"""GGUF files as model folders: what llama.cpp and Ollama run, in the form that is trained.
+"""Convert GGUF files, which llama.cpp and Ollama run, to model folders that can be trained.
 
     as_folder(Path("qwen.gguf"))    # qwen.gguf.folder, made by the first call
 
-The weights are those of the file, unpacked to bfloat16: quantization has cost what it cost. Text
+The weights are the file's, dequantized to bfloat16; what quantization lost stays lost. Text
 becomes the same token ids as in llama.cpp, because the pre-tokenizer is the one that the file
 names; a file that names another is refused. The result is tried before it is kept: text survives a
 round trip, special tokens are single ids, the chat template renders, and the model finds English
@@ -80,7 +80,7 @@ class Header:
 
 
 def as_folder(file: Path) -> Path:
-    """The folder `FILE.folder` with model and tokenizer, converted anew if the file has changed.
+    """The folder `FILE.folder` with model and tokenizer; converts the file again if it has changed.
 
     A conversion runs in a process of its own, whose memory (four bytes a weight) it gives back.
 

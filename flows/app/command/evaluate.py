@@ -184,7 +184,7 @@ def plan_evaluation(
     """Print what an evaluation takes, with hours if a profile is named.
 
     `names`: the benchmarks, or none for all of the `paper`'s, which is by default that of the
-    profile's method. `card`: the kind of GPU. `items`: at most so many of each benchmark.
+    profile's method. `card`: the kind of GPU. `items`: the most items per benchmark.
     `settings`: as `--set KEY=VALUE` takes them. Raises ValueError for a name that is unknown.
     """
     from flows.app.command.evaluation_plan import print_evaluation_plan
