@@ -257,7 +257,7 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def hash_bytes(data: bytes) -> str:
+def hash_bytes(data: bytes | memoryview) -> str:
     """BLAKE2b of bytes, 32 hex digits."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 

@@ -123,10 +123,12 @@ class Table:
 
         Raises Damaged if the bytes are not those published, Cleaned if the rows were removed.
         """
-        # `read_table` would
-        files = (pq.ParquetFile(pa.BufferReader(self._checked(part))) for part in self.parts)
-        parts = [file.read() for file in files]  # import pandas
-        return with_columns(pa.concat_tables(parts), self.schema.arrow)
+        # `read_table` would import pandas
+        files = [
+            pq.ParquetFile(pa.BufferReader(self._checked(part)), pre_buffer=False)
+            for part in self.parts
+        ]
+        return with_columns(pa.concat_tables([file.read() for file in files]), self.schema.arrow)
 
     def paths(self) -> list[Path]:
         """The Parquet files, for queries over more rows than memory holds.
@@ -167,11 +169,20 @@ class Table:
                     matching += rows.to_pylist(maps_as_pydicts="strict")
         return matching
 
-    def _checked(self, part: str) -> bytes:
+    def _checked(self, part: str) -> pa.Buffer:
+        """The bytes of a part, in Arrow's memory.
+
+        Python's `bytes` would end the process with SIGABRT now and then: a thread of Arrow that
+        lets go of them last needs the interpreter, which may be shutting down.
+        """
         self._check_presence()
         path = self.folder / part
-        data = path.read_bytes() if path.exists() else b""
-        if hash_bytes(data) != self.contents[part]["hash"]:
+        if path.exists():
+            with pa.OSFile(str(path)) as file:
+                data = file.read_buffer()
+        else:
+            data = pa.py_buffer(b"")
+        if hash_bytes(memoryview(data)) != self.contents[part]["hash"]:
             raise Damaged(
                 f"{self.address}/{part} is not what was published (lost or changed); repeat"
                 " `selfplay run` to rebuild"

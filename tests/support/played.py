@@ -39,7 +39,12 @@ class Played:
         """Play or resume the run; returns its log."""
         script = self.folder / "play.py"
         script.write_text(SCRIPT.format(method=self.method, run=RUN, settings=self.settings))
-        environment = {**os.environ, "SELFPLAY_STORE": str(self.root), "PYTHONPATH": str(SOURCE)}
+        environment = {
+            **os.environ,
+            "SELFPLAY_STORE": str(self.root),
+            "PYTHONPATH": str(SOURCE),
+            "PYTHONFAULTHANDLER": "1",  # a process that dies by a signal says where
+        }
         command = [sys.executable, str(script)]
         done = subprocess.run(
             command, cwd=SOURCE, env=environment, capture_output=True, text=True, check=False
