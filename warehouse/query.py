@@ -15,8 +15,9 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -145,10 +146,16 @@ def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) 
 
 
 @contextlib.contextmanager
-def snapshot(root: Path | str, tables: Iterable[str], runs: Iterable[str]) -> Iterator[Ask]:
+def snapshot(
+    root: Path | str,
+    tables: Iterable[str],
+    runs: Iterable[str],
+    given: Mapping[str, pa.Table] = MappingProxyType({}),
+) -> Iterator[Ask]:
     """Queries over the rows of some runs in some tables, read once; no other table is there.
 
-    Over many runs, every query of a view opens thousands of files.
+    Over many runs, every query of a view opens thousands of files. `given`: further tables, with
+    their rows.
     """
     tables = list(tables)
     with connect(root, " ".join(tables)) as connection:
@@ -158,6 +165,8 @@ def snapshot(root: Path | str, tables: Iterable[str], runs: Iterable[str]) -> It
             connection.execute(f"create temp table rows_of_{name} as {only.format(name)}")
             connection.execute(f"drop view if exists temp.{name}")
             connection.execute(f"alter table rows_of_{name} rename to {name}")
+        for name, rows in given.items():
+            connection.register(name, rows)
         yield lambda sql, parameters: _rows(connection.execute(sql, parameters))
 
 

@@ -7,10 +7,12 @@ same held-out tasks.
 
 Runs that are missing or unfinished are played or resumed in this process, without Prefect's server.
 After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures are
-written. They have a row for every variant with a finished and fresh run in the store; the column
-*seeds* gives their number. A run that an alarm stopped is finished, and marked. Thresholds of
-claims are written down in the store before any run; the tables say for which claims this is so.
-`--list` plays nothing: it lists the finished runs and estimates how long the others take.
+written. They have a row for every variant with a finished run; the column *seeds* gives their
+number. A run is finished if the store holds it, fresh and to its end, or if it was kept in
+`data/bench/STUDY-runs.parquet` (`flows.app.kept_runs`), perhaps from another machine. A run that an
+alarm stopped is finished, and marked. Thresholds of claims are written down before any run; the
+tables say for which claims this is so. `--list` plays nothing: it lists the finished runs and
+estimates how long the others take.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from statistics import fmean
 from flows.app.command.launch import find_method
 from flows.app.command.tables import print_table
 from flows.app.evidence import SHOWN, TAIL, mean_interval
+from flows.app.kept_runs import NONE_KEPT, KeptRuns, Threshold, earliest, keep
 from flows.app.study import KINDS, STUDIES, Claim, Seed, Study
 from flows.runtime.machines import MachinePool
 from flows.runtime.request import Request
@@ -46,8 +49,15 @@ from warehouse.store import Store
 
 BENCH = WORKSPACE / "data" / "bench"
 
+EVALUATIONS = "evaluations"
+
 # the seeds that each variant has, and the alarm that stopped its run, or ""
 Runs = Mapping[str, Mapping[Seed, str]]
+
+
+def kept_file(name: str) -> Path:
+    """The file of a study's kept runs."""
+    return BENCH / f"{name}-runs.parquet"
 
 
 def prepare(study: Study) -> None:
@@ -93,6 +103,7 @@ def finished(study: Study, seeds: Sequence[int] | None = None, known: Runs | Non
 
     `seeds`: which to look for beside those that the study plays.
     """
+    kept = KeptRuns.load(kept_file(study.name))
     runs: dict[str, dict[Seed, str]] = {variant: {} for variant in study.variants}
     for variant, alarms in runs.items():
         numbers = sorted({*study.seeds(variant), *(seeds or ())})
@@ -100,9 +111,12 @@ def finished(study: Study, seeds: Sequence[int] | None = None, known: Runs | Non
             if known and seed in known[variant]:
                 alarms[seed] = known[variant][seed]
                 continue
-            stage, alarm = next_stage(request(study, variant, seed.number))
+            asked = request(study, variant, seed.number)
+            stage, alarm = next_stage(asked)
             if stage is None:
                 alarms[seed] = alarm
+            elif kept_run := kept.get(asked):
+                alarms[seed] = kept_run.stopped
     return runs
 
 
@@ -111,14 +125,18 @@ def progress(study: Study, seeds: Sequence[int] | None = None) -> list[Row]:
 
     A run takes as long as the finished ones of its variant did, or those of its study.
     """
+    kept = KeptRuns.load(kept_file(study.name))
     # of each variant: the next stage of each seed that is left, and the finished seeds' seconds
     left: dict[str, dict[int, str]] = {variant: {} for variant in study.variants}
     finished_in: dict[str, dict[int, float]] = {variant: {} for variant in study.variants}
     for variant in study.variants:
         for seed in unique(study, variant, seeds):
-            stage, _ = next_stage(request(study, variant, seed))
+            asked = request(study, variant, seed)
+            stage, _ = next_stage(asked)
             if stage is None:
                 finished_in[variant][seed] = seconds(study.run_name(variant, seed))
+            elif kept_run := kept.get(asked):
+                finished_in[variant][seed] = kept_run.seconds
             else:
                 left[variant][seed] = stage
     of_study = [s for by_seed in finished_in.values() for s in by_seed.values()]
@@ -173,8 +191,8 @@ def seconds(run: str) -> float:
     return sum(table.recipe["seconds"] for table in open_store().tables(run))
 
 
-def write_down(study: Study) -> dict[str, Row]:
-    """The threshold of each claim when it was first seen, with the time.
+def write_down(study: Study) -> dict[str, Threshold]:
+    """The threshold of each claim when it was first seen here, with the time.
 
     Adds new claims to the store.
     """
@@ -183,18 +201,25 @@ def write_down(study: Study) -> dict[str, Row]:
     known = {}
     if path.exists():
         known = json.loads(path.read_text(encoding="utf-8"))
-    new = {claim.says: {"threshold": claim.threshold, "at": now} for claim in study.claims}
+    new = {claim.says: Threshold(threshold=claim.threshold, at=now) for claim in study.claims}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, new | known)
     return new | known
 
 
-def set_before(claim: Claim, written: Row, study: Study, seeds: Sequence[Seed]) -> bool:
+def set_before(
+    claim: Claim, written: Threshold, study: Study, seeds: Sequence[Seed], kept: KeptRuns
+) -> bool:
     """Whether a claim's threshold was written down before its runs began, and is the same now."""
     names = {
         study.run_name(variant, seed.number) for variant in claim.runs.values() for seed in seeds
     }
-    first = min((began(store_root(), name) for name in names), default=math.inf)
+    first = math.inf
+    for name in names:
+        if name in kept.runs:
+            first = min(first, kept.runs[name].began)
+        else:
+            first = min(first, began(store_root(), name))
     return written["threshold"] == claim.threshold and written["at"] <= first
 
 
@@ -224,13 +249,14 @@ def describe_variants(study: Study, runs: Runs) -> list[Row]:
     return rows
 
 
-def judge_claims(study: Study, runs: Runs) -> list[Row]:
+def judge_claims(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[Row]:
     """One row per claim, over the seeds that all its variants have: claims of the paper first.
 
-    The number of a seed is marked if an alarm stopped one of its runs.
+    The number of a seed is marked if an alarm stopped one of its runs. A claim about other tables
+    than `evaluations` rests on the seeds whose runs the store holds.
     """
     rows = []
-    written = write_down(study)
+    written = earliest(write_down(study), kept.thresholds)
     for claim in sorted(study.claims, key=lambda claim: KINDS.index(claim.kind)):
         first, *others = claim.runs.values()
         seeds = [
@@ -238,6 +264,8 @@ def judge_claims(study: Study, runs: Runs) -> list[Row]:
             for seed in runs.get(first, {})
             if all(seed in runs.get(other, {}) for other in others)
         ]
+        if claim.tables != [EVALUATIONS]:
+            seeds = [seed for seed in seeds if in_store(claim, seed)]
         if not seeds:
             continue
         values = [seed.value(claim) for seed in seeds]
@@ -245,7 +273,7 @@ def judge_claims(study: Study, runs: Runs) -> list[Row]:
         for seed, value in zip(seeds, values, strict=True):
             is_stopped = any(runs[variant][seed] for variant in claim.runs.values())
             by_seed.append(f"{value:.3f}" + " (stopped)" * is_stopped)
-        is_set_before = set_before(claim, written[claim.says], study, seeds)
+        is_set_before = set_before(claim, written[claim.says], study, seeds, kept)
         verdict = claim.judge(values)
         rows.append(
             {
@@ -264,6 +292,12 @@ def judge_claims(study: Study, runs: Runs) -> list[Row]:
             }
         )
     return rows
+
+
+def in_store(claim: Claim, seed: Seed) -> bool:
+    """Whether the store has tables of every run that a claim's number rests on."""
+    names = {seed.study.run_name(variant, seed.number) for variant in claim.runs.values()}
+    return all(any(open_store().tables(name)) for name in names)
 
 
 def _smallest_visible(effect: float) -> str:
@@ -309,6 +343,18 @@ def as_markdown(rows: list[Row]) -> str:
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
+def keep_finished(study: Study, runs: Runs) -> KeptRuns:
+    """Keep the finished runs that the store holds; returns all that are kept now."""
+    finished_here = [
+        (request(study, variant, seed.number), alarm)
+        for variant, alarms in runs.items()
+        for seed, alarm in alarms.items()
+    ]
+    path = kept_file(study.name)
+    keep(path, open_store(), finished_here, write_down(study))
+    return KeptRuns.load(path)
+
+
 def report(study: Study, runs: Runs) -> str:
     """Write the tables of a study's finished runs to `data/bench`, and the page of its runs;
     returns the tables as Markdown, with the page's path."""
@@ -316,13 +362,17 @@ def report(study: Study, runs: Runs) -> str:
         variant: [study.run_name(variant, seed.number) for seed in seeds]
         for variant, seeds in runs.items()
     }
-    with snapshot(store_root(), study.tables, chain.from_iterable(groups.values())) as ask:
+    names = list(chain.from_iterable(groups.values()))
+    kept = keep_finished(study, runs)
+    others = [name for name in study.tables if name != EVALUATIONS]
+    given = {EVALUATIONS: kept.evaluations(names)}
+    with snapshot(store_root(), others, names, given) as ask:
         in_snapshot = {
             variant: {replace(seed, ask=ask): alarm for seed, alarm in alarms.items()}
             for variant, alarms in runs.items()
         }
         variants = describe_variants(study, in_snapshot)
-        claims = judge_claims(study, in_snapshot)
+        claims = judge_claims(study, in_snapshot, kept)
     tables = {"Claims": claims, "Variants, at the end of their runs": variants}
     parts = [as_markdown(rows) for rows in tables.values() if rows]
     if claims:
@@ -336,21 +386,33 @@ def report(study: Study, runs: Runs) -> str:
     return f"{text}\npage: {path}"
 
 
-def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int] | None) -> None:
-    """Play the variants one after the other, and report after each all that is finished."""
+def play_study(
+    study: Study, variants: Sequence[str], seeds: Sequence[int] | None, again: bool = False
+) -> None:
+    """Play the variants one after the other, and report after each all that is finished.
+
+    `again`: also the runs that were kept.
+    """
     write_down(study)
     prepare(study)
     with closing(MachinePool()) as pool:
-        _play_variants(study, variants, seeds, pool)
+        _play_variants(study, variants, seeds, pool, again)
 
 
 def _play_variants(
-    study: Study, variants: Sequence[str], seeds: Sequence[int] | None, pool: MachinePool
+    study: Study,
+    variants: Sequence[str],
+    seeds: Sequence[int] | None,
+    pool: MachinePool,
+    again: bool,
 ) -> None:
+    kept = KeptRuns.load(kept_file(study.name))
     runs: Runs | None = None
     for variant in variants:
         for seed in unique(study, variant, seeds):
-            play(request(study, variant, seed), pool)
+            asked = request(study, variant, seed)
+            if again or kept.get(asked) is None:
+                play(asked, pool)
         runs = finished(study, seeds, runs)
         begun = {name: alarms for name, alarms in runs.items() if alarms}
         print(report(study, begun), flush=True)
@@ -372,10 +434,11 @@ def main() -> None:
     parser.add_argument(
         "--list", action="store_true", help="play nothing; list what is finished and what is left"
     )
+    parser.add_argument("--again", action="store_true", help="play also the runs that were kept")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     try:
-        run_studies(args.studies, args.seeds, args.variants, args.list)
+        run_studies(args.studies, args.seeds, args.variants, args.list, args.again)
     except ValueError as problem:
         parser.error(str(problem))
 
@@ -385,8 +448,11 @@ def run_studies(
     seeds: Sequence[int] | None,
     variants: Sequence[str] | None,
     lists: bool = False,
+    again: bool = False,
 ) -> None:
     """Play studies, all of them if `names` is empty; or, if `lists`, list what is left.
+
+    `again`: also the runs that were kept.
 
     Raises ValueError for a study or a variant that does not exist.
     """
@@ -406,7 +472,7 @@ def run_studies(
         print_table([row for row in rows if variants is None or row["variant"] in variants])
         return
     for study in studies:
-        play_study(study, variants or list(study.variants), seeds)
+        play_study(study, variants or list(study.variants), seeds, again)
 
 
 if __name__ == "__main__":

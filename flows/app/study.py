@@ -127,8 +127,7 @@ class Study:
     @property
     def tables(self) -> list[str]:
         """The tables that its numbers are computed from."""
-        queries = " ".join([SERIES, *(claim.query for claim in self.claims)])
-        return [name for name in TABLES if re.search(rf"\b{name}\b", queries)]
+        return tables_in(" ".join([SERIES, *(claim.query for claim in self.claims)]))
 
     def run_name(self, variant: str, seed: int) -> str:
         """The name of the run of a variant with a seed."""
@@ -188,6 +187,11 @@ class Claim:
         return cls(query=query, runs=runs, **fields)
 
     @property
+    def tables(self) -> list[str]:
+        """The tables that its number is computed from."""
+        return tables_in(self.query)
+
+    @property
     def threshold(self) -> str:
         """The means for which the claim holds."""
         if self.below is not None:
@@ -199,6 +203,11 @@ class Claim:
         if self.below is not None:
             return judge(values, self.below, is_below=True, is_share=self.is_share)
         return judge(values, self.at_least or 0.0, is_share=self.is_share)
+
+
+def tables_in(sql: str) -> list[str]:
+    """The store's tables that a query names."""
+    return [name for name in TABLES if re.search(rf"\b{name}\b", sql)]
 
 
 def ask_store(sql: str, parameters: dict[str, Any]) -> list[Row]:

@@ -19,8 +19,9 @@ from warehouse.store import Store
 
 STUDY = Study(
     num_seeds=3,
-    method="toy",
-    variants={"whole": {}, "no Memory": {"memory": 0}},
+    name="toy",
+    method="spice",
+    variants={"whole": {}, "no Memory": {"steps": 1}},
     claims=(raises("whole", at_least=0.2), beats("whole", "no Memory", "memory helps")),
     metrics={"tokens": ("micro", "answer_tokens")},
 )

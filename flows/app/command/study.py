@@ -18,19 +18,23 @@ PHASE = "phase"
     metavar="I/N",
     help="Run the I-th of N parts of phase, so that N processes can run at the same time.",
 )
+@click.option("--again", is_flag=True, help="Run also what was kept in data/bench.")
 @click.option("--list", "lists", is_flag=True, help="Run nothing; list what is left.")
 def study(
     names: tuple[str, ...],
     seeds: tuple[int, ...],
     variants: tuple[str, ...],
     part: str | None,
+    again: bool,
     lists: bool,
 ) -> None:
     """Run studies in built-in worlds: many small runs, one after the other, on shared engines.
 
     NAME is a method, whose ablations test its paper's claims, or `phase`, which measures how much
     error in the verdicts a method tolerates. Without NAME all claims are tested. Repeat the
-    command to resume. Tables and figures are written to data/bench after every run or variant.
+    command to resume. Tables and figures are written to data/bench after every run or variant,
+    and with them the scores of every finished run (`NAME-runs.parquet`), which is not run again,
+    also by another store or machine that has this file.
     """
     from flows.app import claims
     from flows.app.command.tables import print_table
@@ -41,7 +45,7 @@ def study(
     if PHASE not in names:
         if part:
             raise ValueError("--part is for `selfplay study phase`; use --seeds for claims")
-        claims.run_studies(names, list(seeds) or None, list(variants) or None, lists)
+        claims.run_studies(names, list(seeds) or None, list(variants) or None, lists, again)
         return
     if len(names) > 1 or seeds or variants:
         raise ValueError("phase is played alone: its grid is in flows/app/phase/grid.toml")
@@ -49,7 +53,7 @@ def study(
     if lists:
         print_table(play.progress(grid))
     else:
-        play.play_grid(grid, read_part(part))
+        play.play_grid(grid, read_part(part), again)
 
 
 def read_part(text: str | None) -> tuple[int, int]:

@@ -9,11 +9,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from flows.app import claims
+from flows.app.kept_runs import KeptRuns, keep
 from flows.app.phase.figure import draw_diagram
 from flows.app.phase.grid import Cell, Grid
 from flows.app.phase.results import Results
 from flows.runtime.machines import MachinePool
-from flows.runtime.store_root import store_root
+from flows.runtime.store_root import open_store, store_root
 from warehouse.query import snapshot
 from warehouse.schemas import Row
 
@@ -55,14 +56,16 @@ def planned(grid: Grid, part: tuple[int, int] = (1, 1)) -> Iterator[PlannedRun]:
             yield run
 
 
-def play_grid(grid: Grid, part: tuple[int, int] = (1, 1)) -> None:
-    """Play the runs of a part that are not finished, and report after each. `part` is as in
-    `planned`."""
+def play_grid(grid: Grid, part: tuple[int, int] = (1, 1), again: bool = False) -> None:
+    """Play the runs of a part that are not finished, and report after each.
+
+    `part` is as in `planned`; `again`: also the runs that were kept.
+    """
     runs = finished(grid)
     report(grid, runs)
     with closing(MachinePool()) as pool:
         for run in planned(grid, part):
-            if run.name not in runs:
+            if again or run.name not in runs:
                 claims.play(grid.request(run.cell, run.seed), pool)
                 runs = finished(grid, runs)
                 report(grid, runs)
@@ -70,15 +73,21 @@ def play_grid(grid: Grid, part: tuple[int, int] = (1, 1)) -> None:
 
 def progress(grid: Grid) -> list[Row]:
     """One row per run of the grid: what it would play next, or how long it took."""
+    kept = KeptRuns.load(claims.kept_file(NAME))
     rows = []
     for run in planned(grid):
-        stage, alarm = claims.next_stage(grid.request(run.cell, run.seed))
+        asked = grid.request(run.cell, run.seed)
+        stage, alarm = claims.next_stage(asked)
+        seconds = claims.seconds(run.name)
+        kept_run = kept.get(asked)
+        if stage is not None and kept_run is not None:
+            stage, alarm, seconds = None, kept_run.stopped, kept_run.seconds
         rows.append(
             {
                 "run": run.name,
                 "next": stage or "finished",
                 "stopped": alarm,
-                "seconds": round(claims.seconds(run.name)),
+                "seconds": round(seconds),
             }
         )
     return rows
@@ -89,14 +98,31 @@ def finished(grid: Grid, known: Finished | None = None) -> Finished:
 
     Runs in `known` are not looked at again.
     """
+    kept = KeptRuns.load(claims.kept_file(NAME))
     runs = dict(known or {})
     for run in planned(grid):
         if run.name in runs:
             continue
-        stage, stopped = claims.next_stage(grid.request(run.cell, run.seed))
+        asked = grid.request(run.cell, run.seed)
+        stage, stopped = claims.next_stage(asked)
         if stage is None:
             runs[run.name] = (run.cell, stopped)
+        elif kept_run := kept.get(asked):
+            runs[run.name] = (run.cell, kept_run.stopped)
     return runs
+
+
+def keep_finished(grid: Grid, runs: Finished) -> KeptRuns:
+    """Keep the finished runs that the store holds; returns all that are kept now."""
+    stopped = {name: stopped for name, (_, stopped) in runs.items()}
+    finished_here = [
+        (grid.request(run.cell, run.seed), stopped[run.name])
+        for run in planned(grid)
+        if run.name in stopped
+    ]
+    path = claims.kept_file(NAME)
+    keep(path, open_store(), finished_here, {})
+    return KeptRuns.load(path)
 
 
 def report(grid: Grid, runs: Finished) -> None:
@@ -104,7 +130,8 @@ def report(grid: Grid, runs: Finished) -> None:
     began = time.monotonic()
     if not runs:
         return
-    with snapshot(store_root(), ["evaluations"], runs) as ask:
+    kept = keep_finished(grid, runs)
+    with snapshot(store_root(), [], runs, {"evaluations": kept.evaluations(runs)}) as ask:
         results = Results(
             grid,
             {name: cell for name, (cell, _) in runs.items()},

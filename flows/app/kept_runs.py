@@ -1,0 +1,212 @@
+"""Finished runs of a study, kept without their stores.
+
+`data/bench/STUDY-runs.parquet` holds the rows of `evaluations` of every finished run: those that
+the study's tables are computed from. So a study of hundreds of runs can be played on several
+machines, or on one that is lost afterwards, and everybody can compute its numbers again:
+
+    select run, iteration, score from 'data/bench/spice-runs.parquet' where metric = 'score'
+
+A kept run counts as finished as long as the study asks for the same settings. Delete its rows, or
+the file, to play it again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from flows.app.command.launch import find_method
+from flows.runtime.request import Request
+from flows.runtime.store_root import SOURCE
+from flows.settings import profile as profiles
+from warehouse.draft import hash_json
+from warehouse.export import write_parquet
+from warehouse.query import snapshot
+from warehouse.schemas import TABLES
+from warehouse.store import Store
+
+EVALUATIONS = TABLES["evaluations"]
+THRESHOLDS = b"thresholds"  # key of the file's metadata: what `KeptRuns.thresholds` holds
+# what the view of a table says of where its rows are
+PLACE = [
+    pa.field("run", pa.string(), nullable=False),
+    pa.field("iteration", pa.int64()),
+    pa.field("phase", pa.string()),
+    pa.field("step", pa.int64()),
+    pa.field("label", pa.string()),
+]
+# what is kept of a run, in each of its rows
+FIELDS = [
+    pa.field("settings", pa.string(), nullable=False),
+    pa.field("version", pa.string(), nullable=False),
+    pa.field("began", pa.float64(), nullable=False),
+    pa.field("seconds", pa.float64(), nullable=False),
+    pa.field("stopped", pa.string(), nullable=False),
+]
+VIEW = pa.schema([*PLACE, *EVALUATIONS.arrow])
+SCHEMA = pa.schema([*VIEW, *FIELDS])
+
+
+class Threshold(TypedDict):
+    """The threshold of a claim, and when it was written down, in seconds since 1970."""
+
+    threshold: str
+    at: float
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """A finished run.
+
+    `settings`: `settings_hash` of its request; `version`: this project's when the run was kept;
+    `began`: in seconds since 1970; `seconds`: of all stages; `stopped`: the alarm that ended it, or
+    "".
+    """
+
+    settings: str
+    version: str
+    began: float
+    seconds: float
+    stopped: str
+
+
+@dataclass(frozen=True)
+class KeptRuns:
+    """The kept runs of a study.
+
+    `runs` by name; `rows`: their evaluations, with the columns of `SCHEMA`; `thresholds` of the
+    study's claims, by what a claim says.
+    """
+
+    runs: Mapping[str, KeptRun] = field(default_factory=dict)
+    rows: pa.Table = field(default_factory=SCHEMA.empty_table)
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> KeptRuns:
+        """The runs of a file; none if it does not exist.
+
+        Raises ValueError for a file that is damaged or has other columns.
+        """
+        if not path.exists():
+            return cls()
+        try:
+            table = pq.read_table(path)
+            rows = table.select(SCHEMA.names).cast(SCHEMA)
+            thresholds = json.loads((table.schema.metadata or {}).get(THRESHOLDS, b"{}"))
+        except (pa.ArrowException, ValueError, KeyError) as problem:
+            raise ValueError(
+                f"{path} does not hold runs of a study ({problem}); restore it, or delete it to"
+                " play its runs again"
+            ) from None
+        names = [field.name for field in FIELDS]
+        runs = {}
+        for row in rows.select(["run", *names]).group_by(["run", *names]).aggregate([]).to_pylist():
+            run = row.pop("run")
+            runs[run] = KeptRun(**row)
+        return cls(runs, rows, thresholds)
+
+    def get(self, request: Request) -> KeptRun | None:
+        """The kept run of a request; None if there is none, or one with other settings."""
+        kept = self.runs.get(request.run)
+        if kept is None or kept.settings != settings_hash(request):
+            return None
+        return kept
+
+    def evaluations(self, runs: Iterable[str]) -> pa.Table:
+        """The rows of some runs, as the view `evaluations` has them."""
+        wanted = pa.array(sorted(runs), pa.string())
+        rows = self.rows.filter(pc.field("run").isin(wanted))
+        return rows.select(VIEW.names)
+
+
+NONE_KEPT = KeptRuns()
+
+
+def keep(
+    path: Path,
+    store: Store,
+    finished: Iterable[tuple[Request, str]],
+    thresholds: Mapping[str, Threshold],
+) -> None:
+    """Add finished runs of a store to a file, in place of those of the same names.
+
+    `finished` are their requests, each with the alarm that stopped it, or "". Of each threshold
+    that the file and `thresholds` hold, the one that was written down first stays.
+    """
+    kept = KeptRuns.load(path)
+    version = project_version()
+    runs = {}
+    for request, stopped in finished:
+        recipes = [table.recipe for table in store.tables(request.run)]
+        if not recipes:  # it was kept, and is in another store
+            continue
+        run = KeptRun(
+            settings=settings_hash(request),
+            version=version,
+            began=min(recipe["started_at"] for recipe in recipes),
+            seconds=sum(recipe["seconds"] for recipe in recipes),
+            stopped=stopped,
+        )
+        known = kept.runs.get(request.run)
+        if known and replace(known, version=version) == run:  # it was kept by another version
+            run = known
+        runs[request.run] = run
+    rows = [row for row in kept.rows.to_pylist() if row["run"] not in runs]
+    with snapshot(store.root, ["evaluations"], runs) as ask:
+        for row in ask("select * from evaluations", {}):
+            rows.append({**row, **vars(runs[row["run"]])})
+    table = pa.Table.from_pylist(rows, schema=SCHEMA).sort_by(
+        [(name, "ascending") for name in ("run", "iteration", "benchmark", "metric", "step")]
+    )
+    known = json.dumps(earliest(kept.thresholds, thresholds), sort_keys=True)
+    table = table.replace_schema_metadata({THRESHOLDS: known.encode()})
+    fresh = path.with_name(f"{path.name}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with fresh.open("wb") as file:
+        write_parquet(table.to_reader(), file)
+    os.replace(fresh, path)
+
+
+def project_version() -> str:
+    """The commit of a checkout, else the installed release.
+
+    A commit ends in "+" if the checkout has changes.
+    """
+    command = ["git", "-C", str(SOURCE), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return metadata.version("selfplay-flows")
+    return told.stdout.strip()
+
+
+def earliest(*several: Mapping[str, Threshold]) -> dict[str, Threshold]:
+    """Of each claim, the threshold that was written down first."""
+    first: dict[str, Threshold] = {}
+    for thresholds in several:
+        for says, threshold in thresholds.items():
+            if says not in first or threshold["at"] < first[says]["at"]:
+                first[says] = threshold
+    return first
+
+
+def settings_hash(request: Request) -> str:
+    """The hash of the settings of a request that are not the defaults.
+
+    A setting that is added later, with a default, leaves it as it is. Raises ValueError for a wrong
+    setting.
+    """
+    cfg = profiles.load(find_method(request.flow).config, request.profile, request.settings)
+    settings: dict[str, Any] = cfg.model_dump(mode="json", exclude_defaults=True)
+    return hash_json({"flow": request.flow, **settings})
