@@ -323,9 +323,9 @@ class Run(Generic[Config]):
         the same weight in a mean over tokens. `rows_per_step`: the rows of one optimizer step,
         in random order; None takes `settings.optimizer_steps` steps, in order.
 
-        Raises ValueError for rollouts of different temperatures; Alarm if a monitor's limit is
-        exceeded, if too many steps in a row have no advantage, or if none of `NUM_TO_JUDGE`
-        rollouts or more could be rewarded.
+        Raises ValueError for rollouts of different temperatures or held to a form; Alarm if a
+        monitor's limit is exceeded, if too many steps in a row have no advantage, or if none of
+        `NUM_TO_JUDGE` rollouts or more could be rewarded.
         """
         rows = batch(
             at,

@@ -112,11 +112,16 @@ def rollouts_with(column: str, ids: Iterable[str], tables: Tables) -> Iterator[R
 def sampled_at(rollouts: Tables) -> float:
     """The temperature of the rollouts, from the recipes of their tables.
 
-    Raises ValueError if there are several.
+    Raises ValueError if there are several, and for replies that were held to a form: the policy did
+    not sample them.
     """
-    temperatures = {
-        table.recipe["params"]["sampling"]["temperature"] for table in as_tables(rollouts)
-    }
+    samplings = [table.recipe["params"]["sampling"] for table in as_tables(rollouts)]
+    if any(sampling.get("form") for sampling in samplings):
+        raise ValueError(
+            "an update cannot train on replies that were held to a form: take their role out of"
+            " `structured`"
+        )
+    temperatures = {sampling["temperature"] for sampling in samplings}
     if len(temperatures) != 1:
         raise ValueError(
             f"one update cannot train on rollouts of temperatures {sorted(temperatures)}"

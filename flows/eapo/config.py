@@ -151,6 +151,12 @@ class Config(MethodSettings):
     monitor: Limits = Limits()  # pyright: ignore[reportIncompatibleVariableOverride]
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
 
+    @property
+    def structured_roles(self) -> tuple[str, ...]:
+        if self.reads_lines and self.outcome != "rule":
+            return ("judge",)
+        return ()
+
     def trained_model(self, update: str) -> str:
         if update.startswith("reward_model"):
             return self.models.reward_model or self.models.base

@@ -16,7 +16,7 @@ from tasks.models.engine import Sampling
 from tasks.prompt import Row
 from tasks.read import Reader, reads
 from tasks.readers.copies import Instructions
-from tasks.readers.lines import read_vote
+from tasks.readers.lines import VOTE_FORM, read_vote
 from tasks.stage import rows_by
 from warehouse.schemas import ANSWERS, MARKS, VOTES, Answer, Task
 
@@ -81,7 +81,9 @@ class Roles:
             templates=(templates(self._cfg, dialogues.prompts)("judge"),),
             variables=answers_to_judge,
             sampling=Sampling(
-                temperature=self._cfg.judge_temperature, max_tokens=dialogues.response_tokens
+                temperature=self._cfg.judge_temperature,
+                max_tokens=dialogues.response_tokens,
+                form=self._cfg.form_of("judge", VOTE_FORM),
             ),
             into=VOTES,
             read=reads("vote", read, whole=not self._cfg.reads_lines),

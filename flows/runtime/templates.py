@@ -27,6 +27,7 @@ from flows.settings.prompts import folder_of
 from tasks.benchmarks.items import items_of
 from tasks.benchmarks.own_file import columns_of
 from tasks.prompt import Template
+from tasks.readers.words import words_of
 from tasks.rollouts.neutral import neutralise
 
 EXAMPLES = "examples.jsonl"
@@ -97,6 +98,22 @@ def read_examples(path: Path) -> Iterator[dict[str, str]]:
         if missing:
             raise ValueError(f"{path}, row {number}: a worked example has no {missing[0]}")
         yield example
+
+
+def refuse_held_out(examples: Path, held_out: Path) -> None:
+    """Raise ValueError for a worked example whose question or text is one of a file of held-out
+    questions: prompts would show what is asked."""
+    texts: set[str] = set()
+    for item in items_of(read_rows(held_out), held_out.stem, columns_of(held_out)):
+        for text in (item["text"], item["context"]):
+            texts.add(" ".join(words_of(text or "")))
+    for number, example in enumerate(read_examples(examples), start=1):
+        for part in ("question", "context"):
+            if " ".join(words_of(example[part])) in texts:
+                raise ValueError(
+                    f"{examples}, row {number}: the {part} of this worked example is held out in"
+                    f" {held_out}. Take examples about other documents"
+                )
 
 
 @contextlib.contextmanager

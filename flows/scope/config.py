@@ -29,6 +29,8 @@ from flows.settings.workload import (
 )
 from tasks.given import GivenTasks
 from tasks.normalise import Spread
+from tasks.rollouts.dialogue import ChatTemplate
+from tasks.rollouts.search_syntax import Syntax
 from tasks.training.grpo import GRPOSettings, LossType
 
 TaskType = Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"]
@@ -55,10 +57,18 @@ class Dialogues(Settings):
     """How the model family searches and thinks, and how far a conversation goes."""
 
     prompts: PromptSet = Field(
-        default="english", description="a folder in the method's prompts, or a path to one"
+        default="english",
+        description=(
+            'a folder in the method\'s prompts, or a path to one; "lines": worked examples that a'
+            " small or base model continues, a line a turn"
+        ),
+    )
+    chat_template: ChatTemplate = Field(
+        default="model", description='"none": the prompt as it is, which a base model continues'
     )
     search_syntax: Literal["tags", "qwen", "olmo"] = Field(
-        default="tags", description="how the model family writes a search"
+        default="tags",
+        description='how the model family writes a search; prompts read by lines have "Search:"',
     )
     reasoning: bool = Field(
         default=False, description="later turns do not see earlier think blocks: one datum per turn"
@@ -297,6 +307,34 @@ class Config(MethodSettings):
         if self.branch is None:
             return 1
         return self.branch.iteration + 1
+
+    @property
+    def search_syntax(self) -> Syntax:
+        """How a search is written: in lines, if the prompts are read by lines."""
+        if self.reads_lines:
+            return "lines"
+        return self.dialogues.search_syntax
+
+    @property
+    def structured_roles(self) -> tuple[str, ...]:
+        if self.reads_lines:
+            return ("gate", "rubric", "grade")
+        return ()
+
+    @model_validator(mode="after")
+    def _lines_show_one_type_of_task(self) -> Self:
+        if not self.reads_lines:
+            return self
+        if self.task_types != ("long_form_qa",):
+            raise ValueError(
+                f'prompts "{self.dialogues.prompts}" ask for questions: task_types=["long_form_qa"]'
+            )
+        if self.information.num_tasks:
+            raise ValueError(
+                f'prompts "{self.dialogues.prompts}" have no elements whose likelihood could be'
+                " measured: information.num_tasks=0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _given_tasks_need_no_challenger(self) -> Self:

@@ -1,15 +1,17 @@
-"""Read SCOPE's replies: the tags that hold a task, a verdict or a rubric (`tasks.readers` parses
-tags), and what is measured in every reply, also in a malformed one."""
+"""Read SCOPE's replies: the tags or lines that hold a task, a verdict or a rubric (`tasks.readers`
+parses both), and what is measured in every reply, also in a malformed one."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from flows.scope.judge_settings import PRIORITIES
 from flows.scope.rewards import challenger_format, solver_format
 from tasks.read import answer_length, is_readable, texts_and_searches
+from tasks.readers import lines
 from tasks.readers.malformed import Malformed
 from tasks.readers.tags import Element, elements, last_element
 from tasks.readers.verdicts import marked
@@ -19,6 +21,9 @@ _PRIORITY = re.compile(r"priority\s*+=\s*+[\"'“”‘’]?\s*+(\w+)\s*+(?:[\"'
 _QUESTION = re.compile(r"</?question>", re.IGNORECASE)
 read_answer = partial(last_element, name="answer")
 read_verdict = partial(marked, name="score")  # 1 or 0
+# the same in lines
+read_task_line = partial(lines.labelled, name="task")
+read_answer_line = partial(lines.labelled, name="answer")
 
 
 def read_task(reply: str) -> str:
@@ -37,24 +42,32 @@ def read_task(reply: str) -> str:
     return text
 
 
-def passes(reply: str) -> bool:
-    """Whether a gate's verdict is 1."""
-    return read_verdict(reply) == 1
+def passes(reply: str, read: Callable[[str], int]) -> bool:
+    """Whether a gate's verdict, which `read` finds, is 1."""
+    return read(reply) == 1
 
 
 def read_rubric(
-    reply: str, min_criteria: int, max_criteria: int, weights: dict[str, float]
+    reply: str,
+    min_criteria: int,
+    max_criteria: int,
+    weights: dict[str, float],
+    *,
+    in_lines: bool = False,
 ) -> list[Row]:
     """The criteria in order: criterion, priority, weight, position. Repeated criteria count once; a
     criterion without a priority that we know has the lowest.
 
     Raises Malformed below `min_criteria` or above `max_criteria`.
     """
-    criteria = {
-        _criterion(element): _priority(element)
-        for element in _criteria(reply)
-        if _criterion(element)
-    }
+    if in_lines:
+        criteria = dict.fromkeys(lines.read_items(reply), PRIORITIES[-1])
+    else:
+        criteria = {
+            _criterion(element): _priority(element)
+            for element in _criteria(reply)
+            if _criterion(element)
+        }
     if not criteria:
         raise Malformed("no criterion")
     if not min_criteria <= len(criteria) <= max_criteria:
@@ -86,23 +99,29 @@ def _priority(element: Element) -> str:
     return PRIORITIES[-1]
 
 
-def measure_task(rollout: Rollout, prompt: PromptRow) -> Row:
+def measure_task(rollout: Rollout, prompt: PromptRow, *, in_lines: bool) -> Row:
     """The parts of the format reward, and the source document with all that was retrieved."""
     texts, searched = texts_and_searches(rollout)
     results = [result for turn in rollout["turns"] or [] for result in turn["results"] or []]
     retrieved = [document_id for result in results for document_id in result["document_ids"]]
+    read = read_task_line if in_lines else read_task
     form = challenger_format(
-        texts, searched, prompt["search_turns"] or 0, is_readable(read_task, rollout)
+        texts,
+        searched,
+        prompt["search_turns"] or 0,
+        is_readable(read, rollout),
+        thinks=not in_lines,
     )
     return {"evidence": list(dict.fromkeys([prompt["document_id"], *retrieved])), "format": form}
 
 
-def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
+def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str, in_lines: bool) -> Row:
     """Its length, its searches, and the parts of the format reward, also of an answer that was
     cut off."""
     texts, searched = texts_and_searches(rollout)
-    form = solver_format(texts, searched, is_readable(read_answer, rollout))
-    length = answer_length(rollout, prompt, read=read_answer, model=model)
+    read = read_answer_line if in_lines else read_answer
+    form = solver_format(texts, searched, is_readable(read, rollout), thinks=not in_lines)
+    length = answer_length(rollout, prompt, read=read, model=model)
     return {**length, "format": form, "num_searches": sum(searched)}
 
 

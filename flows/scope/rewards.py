@@ -86,24 +86,36 @@ def search_reward(num_searches: int) -> float:
 
 
 def challenger_format(
-    text_T: Sequence[str], valid_search_T: Sequence[bool], required_turns: int, has_task: bool
+    text_T: Sequence[str],
+    valid_search_T: Sequence[bool],
+    required_turns: int,
+    has_task: bool,
+    *,
+    thinks: bool = True,
 ) -> dict[str, float]:
-    """F.1: the mean of think, tool and structure.
+    """F.1: the mean of think, tool and structure; without think for prompts that ask for no
+    thoughts.
 
     >>> turns = ["<think>a</think><search>b</search>", "<task>c</task>"]
     >>> challenger_format(turns, [True, False], required_turns=1, has_task=True)["total"]
     0.8333333333333334
     """
-    think = _think_share(text_T)
     tool = min(1.0, sum(valid_search_T) / required_turns)
-    return _format(think=think, tool=tool, structure=float(has_task))
+    structure = float(has_task)
+    if not thinks:
+        return _format(tool=tool, structure=structure)
+    return _format(think=_think_share(text_T), tool=tool, structure=structure)
 
 
 def solver_format(
-    text_T: Sequence[str], valid_search_T: Sequence[bool], has_answer: bool
+    text_T: Sequence[str],
+    valid_search_T: Sequence[bool],
+    has_answer: bool,
+    *,
+    thinks: bool = True,
 ) -> dict[str, float]:
     """F.2: the mean of think, tool (searches in all but the last turn, per such turn; 0 for a
-    single turn) and answer.
+    single turn) and answer; without think for prompts that ask for no thoughts.
 
     >>> solver_format(["<think>a</think><answer>b</answer>"], [False], True)["tool"]
     0.0
@@ -112,6 +124,8 @@ def solver_format(
     tool = 0.0
     if before_last:
         tool = min(1.0, sum(valid_search_T[:-1]) / before_last)
+    if not thinks:
+        return _format(tool=tool, answer=float(has_answer))
     return _format(think=_think_share(text_T), tool=tool, answer=float(has_answer))
 
 

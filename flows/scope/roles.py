@@ -10,12 +10,14 @@ from functools import partial
 from flows.run import Role, templates
 from flows.scope import readers
 from flows.scope.config import Config
+from flows.scope.judge_settings import JudgeSettings
 from flows.scope.rewards import passing
 from flows.scope.rubrics import criteria_of
 from tasks.ask import readable, readable_tasks
 from tasks.models.engine import Sampling
 from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
+from tasks.readers.lines import VOTE_FORM, read_vote
 from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
 from tasks.rollouts.tokens import cut_tokens
@@ -41,15 +43,24 @@ class Roles:
         d = cfg.dialogues
         base = cfg.models.base
         self._cfg = cfg
+        self._in_lines = cfg.reads_lines
+        self._syntax = cfg.search_syntax
         self.template = templates(cfg, d.prompts)
-        hints = {"search_example": EXAMPLES[d.search_syntax], "max_searches": d.solver_turns - 1}
+        read_task = readers.read_task
+        read_answer = readers.read_answer
+        self.read_verdict = readers.read_verdict
+        if self._in_lines:
+            read_task = readers.read_task_line
+            read_answer = readers.read_answer_line
+            self.read_verdict = read_vote
+        hints = {"search_example": EXAMPLES[self._syntax], "max_searches": d.solver_turns - 1}
         self.challenger = Role(
             "challenger",
             templates=(self.template("challenger"),),
             variables=partial(propose, model=base, limit=d.source_tokens),
             sampling=self._turns("task", cfg.challenger.temperature),
             into=TASKS,
-            read=reads("text", readers.read_task, readers.measure_task),
+            read=reads("text", read_task, partial(readers.measure_task, in_lines=self._in_lines)),
             dialogue=self._searching(
                 "challenger", "task", d.challenger_turns, d.challenger_prompt_tokens
             ),
@@ -61,7 +72,11 @@ class Roles:
             variables=tasks_with_rubric,
             sampling=self._turns("answer", cfg.solver.temperature),
             into=ANSWERS,
-            read=reads("answer", readers.read_answer, partial(readers.measure_answer, model=base)),
+            read=reads(
+                "answer",
+                read_answer,
+                partial(readers.measure_answer, model=base, in_lines=self._in_lines),
+            ),
             dialogue=self._searching("solver", "answer", d.solver_turns, d.solver_prompt_tokens),
             values=hints,
         )
@@ -83,7 +98,11 @@ class Roles:
         """The frozen Judge's roles: gates, the writer of rubrics, the grader."""
         judge = cfg.judge
         base = cfg.models.base
-        dialogue = Dialogue(max_turns=1, reasoning=cfg.dialogues.reasoning)
+        dialogue = Dialogue(
+            max_turns=1,
+            reasoning=cfg.dialogues.reasoning,
+            chat_template=cfg.dialogues.chat_template,
+        )
         role = partial(Role, player="judge", judge=True, dialogue=dialogue)
         temperature = judge.screens_at(cfg.dialogues.reasoning)
         self.gates = role(
@@ -92,9 +111,18 @@ class Roles:
             variables=partial(
                 examine, model=base, limit=cfg.dialogues.source_tokens, gates=judge.applied_gates
             ),
-            sampling=Sampling(temperature=temperature, max_tokens=judge.gate_tokens),
+            sampling=Sampling(
+                temperature=temperature,
+                max_tokens=judge.gate_tokens,
+                form=cfg.form_of("gate", VOTE_FORM),
+            ),
             into=GATES,
-            read=reads("passed", readers.passes, readers.measure_gate, whole=False),
+            read=reads(
+                "passed",
+                partial(readers.passes, read=self.read_verdict),
+                readers.measure_gate,
+                whole=False,
+            ),
         )
         self.rubric_writer = role(
             "rubric",
@@ -105,7 +133,12 @@ class Roles:
                 model=base,
                 limit=judge.evidence_document_tokens,
             ),
-            sampling=Sampling(temperature=temperature, max_tokens=judge.rubric_tokens),
+            sampling=Sampling(
+                temperature=temperature,
+                max_tokens=judge.rubric_tokens,
+                stop=("\n\n",) if self._in_lines else (),
+                form=cfg.form_of("rubric", rubric_form(judge)),
+            ),
             into=RUBRICS,
             read=Reader(
                 partial(
@@ -113,6 +146,7 @@ class Roles:
                     weights=judge.priority_weights,
                     min_criteria=judge.min_criteria,
                     max_criteria=judge.max_criteria,
+                    in_lines=self._in_lines,
                 ),
                 readers.measure_rubric,
             ),
@@ -127,16 +161,20 @@ class Roles:
                 graded=judge.ungraded_answer_tokens,
             ),
             sampling=Sampling(
-                temperature=judge.grading_temperature, max_tokens=judge.grading_tokens
+                temperature=judge.grading_temperature,
+                max_tokens=judge.grading_tokens,
+                form=cfg.form_of("grade", VOTE_FORM),
             ),
             into=JUDGMENTS,
-            read=reads("verdict", readers.read_verdict, whole=False),
-            ask_again=readers.read_verdict,
+            read=reads("verdict", self.read_verdict, whole=False),
+            ask_again=self.read_verdict,
         )
 
     def _turns(self, tag: str, temperature: float, top_p: float = 1.0) -> Sampling:
         d = self._cfg.dialogues
-        stop = (*stop_strings(d.search_syntax), f"</{tag}>")
+        stop = stop_strings(self._syntax)
+        if not self._in_lines:
+            stop = (*stop, f"</{tag}>")
         return Sampling(
             temperature=temperature, top_p=top_p, max_tokens=d.response_tokens, stop=stop
         )
@@ -144,7 +182,7 @@ class Roles:
     def _searching(self, role: str, final: str, max_turns: int, prompt_tokens: int) -> Dialogue:
         d = self._cfg.dialogues
         return Dialogue(
-            search=d.search_syntax,
+            search=self._syntax,
             final=final,
             max_turns=max_turns,
             results=self.template("results").text,
@@ -157,7 +195,14 @@ class Roles:
             result_tokens=d.result_tokens,
             reasoning=d.reasoning,
             context_tokens=d.context_tokens,
+            chat_template=d.chat_template,
         )
+
+
+def rubric_form(judge: JudgeSettings) -> str:
+    """As many criteria as a rubric may have, a line each; the prompt begins the first one."""
+    line = r"[^\n]{8,160}\n"
+    return f" {line}(- {line}){{{judge.min_criteria - 1},{judge.max_criteria - 1}}}\n"
 
 
 # ---- what they are asked ----

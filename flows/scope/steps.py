@@ -9,7 +9,6 @@ from functools import partial
 from flows.blocks.corpora import open_documents, world_of_corpus
 from flows.run import Player, Replies, Role, Run
 from flows.scope.config import ChallengerSettings, Config, SolverSettings
-from flows.scope.readers import read_verdict
 from flows.scope.rewards import challenger_rewards, solver_rewards
 from flows.scope.roles import Roles
 from flows.worlds.world import World
@@ -248,7 +247,7 @@ def grade(scope: Scope, step: Place, *, answers: Table, rubrics: Tables, tasks: 
         prompts,
         rubrics,
         answers,
-        read=read_verdict,
+        read=scope.roles.read_verdict,
         oracle=scope.oracle,
         label=role.name,
     )
@@ -267,7 +266,7 @@ def grade_canaries(
         prompts,
         rubrics,
         (),
-        read=read_verdict,
+        read=scope.roles.read_verdict,
         oracle=scope.oracle,
         label=role.name,
     )

@@ -246,6 +246,13 @@ class MethodSettings(Settings):
     evaluation: Evaluation = Evaluation()
     monitor: Limits = Field(default=Limits(), description="what stops the run before an update")
     audit: Audit = Audit()
+    structured: tuple[str, ...] = Field(
+        default=(),
+        description=(
+            "roles whose replies vLLM holds to their form; only roles that the run does not train,"
+            " whose replies are a word or a line"
+        ),
+    )
     unread: Literal["stop", "warn"] = Field(
         default="stop",
         description=(
@@ -311,6 +318,17 @@ class MethodSettings(Settings):
         return None
 
     @property
+    def structured_roles(self) -> tuple[str, ...]:
+        """Roles that `structured` may name: no update trains them, and their form is a grammar."""
+        return ()
+
+    def form_of(self, role: str, form: str) -> str | None:
+        """The form that a role's replies are held to: `form`, if `structured` names the role."""
+        if role in self.structured:
+            return form
+        return None
+
+    @property
     def checks_updates(self) -> bool:
         """Whether engines score trained rows after every update."""
         if self.check_updates is not None:
@@ -354,6 +372,18 @@ class MethodSettings(Settings):
         folder = home(type(self)) / "prompts"
         there = ", ".join(sorted(path.name for path in folder.glob("*/")))
         raise ValueError(f"dialogues.prompts is {prompts!r}, and {folder} has only {there}")
+
+    @model_validator(mode="after")
+    def _only_roles_that_never_learn_are_structured(self) -> Self:
+        others = [name for name in self.structured if name not in self.structured_roles]
+        if others:
+            allowed = ", ".join(self.structured_roles) or "none with these settings"
+            raise ValueError(
+                f"structured names {others[0]!r}. vLLM would sample from another distribution than"
+                " the policy's, which cannot be trained on: allowed are roles that this run does"
+                f" not train and whose replies are a word or a line ({allowed})"
+            )
+        return self
 
     @model_validator(mode="after")
     def _models_behind_an_api_are_not_trained(self) -> Self:

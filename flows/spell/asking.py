@@ -240,6 +240,26 @@ def _question(task: Task, context: str, second_answers: SecondAnswers | None) ->
     return row
 
 
+def take_examples(questions: list[Row], number: int) -> tuple[list[Row], list[Row]]:
+    """Worked examples for prompts, and the other questions: `number` questions about different
+    texts, the shortest first, since examples stand in every prompt.
+
+    A question about an example's text stays among the others only if it is another question.
+
+    >>> asked = [{"id": i, "context": text} for i, text in enumerate(["a b", "a b", "c", "d e f"])]
+    >>> examples, others = take_examples(asked, 2)
+    >>> [row["id"] for row in examples], [row["id"] for row in others]
+    ([2, 0], [1, 3])
+    """
+    shortest_first = sorted(questions, key=lambda row: len(row["context"].split()))
+    example_of: dict[str, Row] = {}
+    for row in shortest_first:
+        example_of.setdefault(row["context"], row)
+    examples = list(example_of.values())[:number]
+    ids = {row["id"] for row in examples}
+    return examples, [row for row in questions if row["id"] not in ids]
+
+
 def without_answers(questions: list[Row]) -> Iterator[Row]:
     """The same questions, for a policy whose majority is to be the reference."""
     for question in questions:

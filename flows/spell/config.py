@@ -14,7 +14,8 @@ from pydantic import Field, model_validator
 from flows.blocks import long_context
 from flows.blocks.long_context import has_contexts
 from flows.settings import profile
-from flows.settings.profile import Interval, MethodSettings, Settings
+from flows.settings.profile import Interval, MethodSettings, Settings, home
+from flows.settings.prompts import is_read_by_lines, prompt_folder
 from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from tasks.normalise import Spread
 from tasks.rollouts.dialogue import ChatTemplate
@@ -277,6 +278,17 @@ class Config(MethodSettings):
                 " questioner.trained = false"
             )
         return self
+
+    @property
+    def structured_roles(self) -> tuple[str, ...]:
+        roles: tuple[str, ...] = ()
+        if self.reads_lines and self.models.judge:
+            roles = (*roles, "judge")
+        asking = (self.asking or self.dialogues).prompts
+        asks_in_lines = is_read_by_lines(prompt_folder(home(type(self)), asking))
+        if asks_in_lines and self.models.questioner:
+            roles = (*roles, "questioner")
+        return roles
 
     @property
     def learns_from(self) -> tuple[str, ...]:

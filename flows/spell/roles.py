@@ -92,7 +92,11 @@ class Roles:
         self.judge = replace(
             self.verifier,
             name="judge",
-            sampling=Sampling(temperature=0, max_tokens=dialogues.response_tokens),
+            sampling=Sampling(
+                temperature=0,
+                max_tokens=dialogues.response_tokens,
+                form=cfg.form_of("judge", lines.VOTE_FORM),
+            ),
             dialogue=no_limit,
             judge=True,
         )
@@ -114,7 +118,9 @@ class Roles:
                 *(template(f"questioner_{task_type}_again") for task_type in cfg.task_types),
             ),
             variables=partial(propose, document=template("document")),
-            sampling=dialogues.sampling,
+            sampling=dialogues.sampling.model_copy(
+                update={"form": cfg.form_of("questioner", lines.PAIR_FORM)}
+            ),
             into=TASKS,
             read=Reader(
                 partial(

@@ -60,11 +60,17 @@ class ChatFleet:
         and (at temperature > 0) seed are sent once.
 
         Raises:
-            ValueError: a dialogue of several turns; no key; a refusal that holds for every request.
+            ValueError: a dialogue of several turns; a form, which only vLLM keeps to; no key; a
+                refusal that holds for every request.
             EngineDied: more failures than `max_failed_share` of all rows; what was answered is
                 kept.
             SpendingCapReached: `max_cost` is spent; what was answered is kept.
         """
+        if sampling.form is not None:
+            raise ValueError(
+                f"{policy.id} is behind an API, which holds no reply to a form: take its role out"
+                " of `structured`"
+            )
         if dialogue.search or dialogue.max_turns > 1:
             raise ValueError(
                 f"{policy.id} is behind an API: it can take roles of one reply, without searches"

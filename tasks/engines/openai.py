@@ -157,7 +157,11 @@ class EndpointEngine:
     def _body(
         self, model: str, token_ids: list[int], sampling: Sampling, max_tokens: int, seed: int
     ) -> dict[str, Any]:
+        form: dict[str, Any] = {}
+        if sampling.form is not None:
+            form = {"structured_outputs": {"regex": sampling.form}}
         return {
+            **form,
             "model": model,
             "prompt": token_ids,
             "temperature": sampling.temperature,

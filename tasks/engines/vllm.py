@@ -215,14 +215,18 @@ class VllmEngine:
 
     def _params(self, sampling: Sampling, max_tokens: int, seed: int) -> Any:
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         stop_ids = stop_token_ids(self.tokenizer, sampling.stop)
+        form = None
+        if sampling.form is not None:
+            form = StructuredOutputsParams(regex=sampling.form)
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=max_tokens,
             seed=seed,
+            structured_outputs=form,
             stop=list(sampling.stop) if stop_ids is None else None,
             stop_token_ids=sorted(self._end_ids | frozenset(stop_ids or ())),
             detokenize=stop_ids is None,

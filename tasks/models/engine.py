@@ -14,7 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from tasks.models.yarn import Yarn
 
@@ -66,13 +74,27 @@ class Policy(BaseModel):
 
 
 class Sampling(BaseModel):
-    """Distribution and length of one reply. A stop string ends the reply and stays in its text."""
+    """Distribution and length of one reply. A stop string ends the reply and stays in its text.
+
+    `form` is a regular expression that vLLM holds the reply to, by ruling out every token that does
+    not fit. The reply and its log-probabilities are then of another distribution than the policy's,
+    so no update trains on it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     temperature: float = Field(default=1.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int = Field(gt=0)
     stop: tuple[str, ...] = ()
+    form: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_unused_form(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Recipes of free replies are those from before there were forms."""
+        fields: dict[str, Any] = dump(self)
+        if self.form is None:
+            del fields["form"]
+        return fields
 
 
 @dataclass(frozen=True, slots=True)

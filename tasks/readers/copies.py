@@ -13,11 +13,14 @@ COPIED = "a copy of the prompt's own words"
 LONGEST_CHANCE = 6  # so many words in a row are no chance
 SHORTEST_EXAMPLE = 2  # words of an example; one word, a number or a letter may be right
 _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
-# what a prompt shows as the form of a reply: values of JSON, contents of elements and boxes
+# what a prompt shows as the form of a reply: values of JSON, contents of elements and boxes, items
+# of lists, and the questions of worked examples
 _EXAMPLES = (
     re.compile(r'":\s*"((?:[^"\\]|\\.)*)"'),
     re.compile(r"<(?P<tag>\w+)[^<>]*>([^<>]*)</(?P=tag)>"),
     re.compile(r"\\boxed\{([^{}]*)\}"),
+    re.compile(r"^- (.+)$", re.MULTILINE),
+    re.compile(r"^(?:Question|Task): (.+?)(?= Answer:|$)", re.MULTILINE),
 )
 
 

@@ -12,6 +12,9 @@ from warehouse.schemas import Row
 PAIR = re.compile(r"(?P<question>.*?\S)\s*\bAnswer:\s*(?P<answer>\S.*)", re.IGNORECASE)
 TEXT = "Text: "  # prefix of a context
 VOTES = {"yes": 1, "no": 0}
+# what structured output may hold a reply to
+VOTE_FORM = " (yes|no)"
+PAIR_FORM = r" [^\n?]{8,160}\? Answer: [^\n]{1,80}\n"
 
 
 def read_question(reply: str, prompt: str) -> Row:
@@ -83,6 +86,40 @@ def read_vote(reply: str) -> int:
     if not words or words[0] not in VOTES:
         raise Malformed("no verdict")
     return VOTES[words[0]]
+
+
+def labelled(reply: str, name: str) -> str:
+    """What follows `name:` on the first line of a reply. Raises Malformed for another line, and for
+    one with nothing behind its name.
+
+    >>> labelled("Task: Why did Ada leave?\\nText: more", "task")
+    'Why did Ada leave?'
+    """
+    label, colon, text = first_line(reply).partition(":")
+    if not colon or label.strip().lower() != name.lower():
+        raise Malformed(f"no line {name.capitalize()}:")
+    if not words_of(text):
+        raise Malformed(f"nothing behind {name.capitalize()}:")
+    return text.strip()
+
+
+def read_items(reply: str) -> list[str]:
+    """The items of a list that a prompt has begun with `-`, up to the first line that is none.
+    Raises Malformed for an empty list.
+
+    >>> read_items(" Names Ada.\\n- Gives the year.\\n\\nTask: more")
+    ['Names Ada.', 'Gives the year.']
+    """
+    items: list[str] = []
+    for line in f"-{reply}".strip().splitlines():
+        mark, text = line[:1], line[1:].strip()
+        if mark != "-":
+            break
+        if words_of(text):
+            items.append(text)
+    if not items:
+        raise Malformed("no item of a list")
+    return items
 
 
 def first_line(reply: str) -> str:

@@ -1,7 +1,8 @@
 """How a model family asks for a search, and how its replies are read.
 
 `tags` is `<search>query</search>`, `qwen` a `<tool_call>` with JSON, `olmo` a `<function_calls>`
-with a Python call. Think blocks are not read.
+with a Python call. Think blocks are not read. `lines`, for models that continue worked examples, is
+the line `Search: query`; the final line is `Answer: ...`, by the name of the final element.
 """
 
 import ast
@@ -11,12 +12,15 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tasks.readers.lines import labelled
+from tasks.readers.malformed import Malformed
 from tasks.readers.tags import elements
 from tasks.readers.thoughts import spoken
 
-Syntax = Literal["tags", "qwen", "olmo"]
+Syntax = Literal["tags", "qwen", "olmo", "lines"]
 
-ELEMENT: dict[Syntax, str] = {"tags": "search", "qwen": "tool_call", "olmo": "function_calls"}
+ELEMENT = {"tags": "search", "qwen": "tool_call", "olmo": "function_calls"}
+LABEL = "Search"  # of a line with a search
 EXAMPLES: dict[Syntax, str] = {
     "tags": "<search>the words to look for</search>",
     "qwen": (
@@ -24,6 +28,7 @@ EXAMPLES: dict[Syntax, str] = {
         ' for"]}}\n</tool_call>'
     ),
     "olmo": '<function_calls>search(query="the words to look for")</function_calls>',
+    "lines": "Search: the words to look for",
 }
 MAX_QUERIES = 3
 """Queries of one search that are run; more are left out."""
@@ -55,6 +60,8 @@ def stop_strings(syntax: Syntax) -> tuple[str, ...]:
     >>> stop_strings("qwen")
     ('</tool_call>',)
     """
+    if syntax == "lines":
+        return ("\n",)
     return (f"</{ELEMENT[syntax]}>",)
 
 
@@ -82,7 +89,12 @@ def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Sea
     """The last search a reply asks for; None when it names no search element at all.
 
     `open_thoughts`: also count a search at the end of an unclosed think block (see `elements`).
+
+    >>> find_search("Search: Port Varley", "lines")
+    Search(queries=('Port Varley',), valid=True)
     """
+    if syntax == "lines":
+        return _search_in_line(text)
     name = ELEMENT[syntax]
     calls = elements(text, name, open_thoughts=open_thoughts)
     if not calls:
@@ -98,11 +110,33 @@ def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Sea
 def ends_with_final(
     text: str, final: str, syntax: Syntax | None, *, open_thoughts: bool = True
 ) -> bool:
-    """Whether a reply ends with a final element that is not empty, with no search after it."""
+    """Whether a reply ends with a final element that is not empty, with no search after it.
+
+    >>> ends_with_final("Answer: in 1868", "answer", "lines")
+    True
+    """
+    if syntax == "lines":
+        return _has_line(text, final)
     parts = elements(text, final, open_thoughts=open_thoughts)
     if not parts or not parts[-1].text:
         return False
     return syntax is None or f"</{ELEMENT[syntax]}>" not in spoken(text[parts[-1].end :]).lower()
+
+
+def _search_in_line(text: str) -> Search | None:
+    """The search in the first line of a reply."""
+    if not _has_line(text, LABEL):
+        begins_a_search = text.strip().lower().startswith(f"{LABEL.lower()}:")
+        return Search((), valid=False) if begins_a_search else None
+    return Search((labelled(text, LABEL),), valid=True)
+
+
+def _has_line(text: str, name: str) -> bool:
+    try:
+        labelled(text, name)
+    except Malformed:
+        return False
+    return True
 
 
 def _queries(body: str, syntax: Syntax) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flows.app.command.launch import read_settings
 from flows.benchmarks.asking import read_line
 from flows.run import templates
+from flows.runtime.templates import refuse_held_out
 from flows.rzero.config import Config as RZero
 from flows.rzero.flow import Roles
 from flows.settings import profile
@@ -20,8 +22,9 @@ from flows.spell.config import Config as Spell
 from flows.spell.roles import Roles as SpellRoles
 from flows.spice.config import Config as Spice
 from tasks.readers.boxed import last_box
-from tasks.readers.copies import Instructions
+from tasks.readers.copies import COPIED, Instructions
 from tasks.readers.lines import read_result
+from warehouse.schemas import TASKS
 
 PROMPTS = profile.home(RZero) / "prompts"
 
@@ -145,6 +148,46 @@ def test_worked_examples_of_my_own_stand_in_place_of_the_sets(own: Path) -> None
     assert baseline.render(context="It leaks.", question="Does it?").startswith("Text: Ada dug")
     theirs = SpellRoles(profile.load(Spell, "smollm2", {})).questioner.templates[0]
     assert asked.version != theirs.version
+
+
+def test_copies_of_my_own_worked_examples_are_refused_as_those_of_the_set_are(own: Path) -> None:
+    """Also a question of two words; the set's own examples are then free to be asked."""
+    mine = own / "mine.jsonl"
+    mine.write_text("\n".join(MINE))
+    cfg = profile.load(Spell, "smollm2", {"dialogues.examples": str(mine)})
+    reader = SpellRoles(cfg).questioner.reader
+    text = "Text: Ada dug the canal with Bob in 1901.\nQuestion:"
+    prompt: Any = {"messages": [{"role": "user", "content": text}], "prompt_id": "p"}
+
+    def why(reply: str) -> str | None:
+        rollout: Any = {
+            "rollout_id": "r",
+            "prompt_id": "p",
+            "reply": reply,
+            "turns": [{"text": reply}],
+            "finish_reason": "final",
+        }
+        [row] = reader.rows(TASKS, rollout, prompt)
+        return row["malformed"]
+
+    assert why(" Who dug it? Answer: Ada\n") == COPIED
+    assert why(" Who dug the canal? Answer: Ada\n") is None
+    assert why(" who was mount elbert named in honor of? Answer: Bob\n") is None
+
+
+def test_a_worked_example_that_is_held_out_is_refused(own: Path) -> None:
+    mine = own / "mine.jsonl"
+    mine.write_text("\n".join(MINE))
+    held_out = own / "test.jsonl"
+    held_out.write_text('{"question": "When?", "answer": "1999", "context": "In 1999."}')
+    with pytest.raises(ValueError, match=r"mine\.jsonl, row 2: the question of this worked exam"):
+        refuse_held_out(mine, held_out)
+    held_out.write_text('{"question": "Who?", "answer": "Ada", "context": "Ada dug a ditch"}')
+    refuse_held_out(mine, held_out)
+    held_out.write_text('{"question": "Who?", "answer": "Ada", "context": "Ada dug, a ditch"}')
+    mine.write_text('{"question": "Why?", "answer": "Ada", "context": "ADA dug the ditch!"}')
+    with pytest.raises(ValueError, match=r"row 1: the context of this worked example is held out"):
+        refuse_held_out(mine, held_out)
 
 
 def test_a_worked_example_without_an_answer_is_named(own: Path) -> None:

@@ -208,9 +208,9 @@ def changed_if(method: Method, store: Store, folder: Path, **settings: Any) -> s
     return {Address.parse(address).name for address in compared & played.instead.keys()}
 
 
-def any_text_model(folder: Path, max_tokens: int = 4096) -> Path:
+def any_text_model(folder: Path, max_tokens: int = 4096, hidden: int = 16) -> Path:
     """A tiny random Qwen2 whose tokenizer knows the words of the methods' prompts and spells out
-    all others."""
+    all others. vLLM needs `hidden` to be 64."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -234,7 +234,7 @@ def any_text_model(folder: Path, max_tokens: int = 4096) -> Path:
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(fast),
-        hidden_size=16,
+        hidden_size=hidden,
         intermediate_size=16,
         num_hidden_layers=1,
         num_attention_heads=1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from flows.app.command.launch import (
     read_settings,
 )
 from flows.app.command.tables import print_table
+from flows.app.command.worked_examples import show_examples
 from flows.app.service.site import Site
 from flows.runtime.store_root import in_workspace
 
 FLOW = "spell-iteration"
-EXAMPLES = 5  # questions that are shown
+EXAMPLES = 5  # questions that are shown, and worked examples: as many as a prompt of ours shows
 TO_AUDIT = 20  # held-out questions that are shown
 
 
@@ -54,6 +56,13 @@ TO_AUDIT = 20  # held-out questions that are shown
 )
 @click.option(
     "--held-out-count", "num_held_out", type=click.IntRange(1), default=60, show_default=True
+)
+@click.option(
+    "--examples",
+    "examples_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also put five of the questions into FILE, as worked examples for prompts.",
 )
 @click.option(
     "--prompts",
@@ -89,6 +98,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     out: Path,
     test: Path | None,
     num_held_out: int,
+    examples_file: Path | None,
     prompts: str,
     twice: bool,
     judge: str | None,
@@ -105,26 +115,28 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     it: `selfplay run spell-iteration --profile documents --set given=questions.jsonl`. Repeating
     the command samples nothing again. A model also writes the held-out questions, so a score is
     only as good as they are: check the twenty that are shown.
+
+    With --examples, five of the questions become worked examples from your own documents: add
+    `--set dialogues.examples=FILE` to a run. None is about a document that is held out, and none is
+    trained on.
     """
     from flows.app.service.shown_log import shown_log
     from flows.method import opened
     from flows.runtime.record import open_run
     from tasks.engines.endpoint import API
 
-    for path in filter(None, (out, test)):
-        if path.exists() and not force:
-            raise ValueError(f"{path} exists: --force overwrites it, or name another file")
+    _check_absent((out, test, examples_file), force)
     if test is None:
         num_held_out = 0
     site = Site.here()
     flow = find_flow(FLOW)
     writer = from_here(writer)
     changes = _settings_of(writer, prompts, tokens, context)
+    if judge and not twice:
+        raise ValueError("--judge compares two answers: add --twice")
     if twice:
         del changes["task_types"]  # the profile's
     if judge:
-        if not twice:
-            raise ValueError("--judge compares two answers: add --twice")
         changes["models.judge"] = from_here(judge)
     changes |= read_settings(settings)
     run = name or f"ask-{Path(corpus).stem.lower()}"
@@ -137,34 +149,46 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     request, cfg = request_with_documents(site, flow, parameters)
     out = out.resolve()
     test = test and test.resolve()
+    examples_file = examples_file and examples_file.resolve()
     with (
         shown_log(),
         in_workspace(),  # paths in profiles are relative to it
         open_run(request, cfg, force=force) as store,
         opened(cfg, store, request.run) as play,
     ):
-        written = method_module(deployment, "asking").write_questions(
-            play, count, num_held_out, twice=twice
-        )
+        asking = method_module(deployment, "asking")
+        written = asking.write_questions(play, count, num_held_out, twice=twice)
     if not written.questions:
         _show_dropped(written.dropped)
         raise click.ClickException(
             f"{writer} wrote no question that can be used: try --prompts lines for a base or small"
             " model, or another model"
         )
-    _write(out, written.questions, writer)
-    _show(written.questions, EXAMPLES)
+    questions = written.questions
+    if examples_file is not None:
+        examples, questions = asking.take_examples(questions, EXAMPLES)
+        _write(examples_file, examples, writer)
+        show_examples(examples_file)
+    _write(out, questions, writer)
+    _show(questions, EXAMPLES)
     if test is not None:
         _write(test, written.held_out, writer)
         click.echo(f"Check these: they are held out, and {writer} wrote them; nobody else has.")
         _show(written.held_out, TO_AUDIT)
     _show_dropped(written.dropped)
-    click.echo(f"{out}: {len(written.questions)} questions from {written.num_asked} replies")
+    click.echo(f"{out}: {len(questions)} questions from {written.num_asked} replies")
     if test is not None:
         click.echo(f"{test}: {len(written.held_out)} questions about other documents")
     if len(written.questions) + len(written.held_out) < count + num_held_out:
         click.echo(f"fewer than the {count + num_held_out} wanted: the writer had no more to ask")
         sys.exit(1)
+
+
+def _check_absent(paths: Iterable[Path | None], force: bool) -> None:
+    """Raise ValueError for a file that would be overwritten."""
+    for path in filter(None, paths):
+        if path.exists() and not force:
+            raise ValueError(f"{path} exists: --force overwrites it, or name another file")
 
 
 def _write(path: Path, questions: list[dict[str, Any]], writer: str) -> None:

@@ -19,9 +19,10 @@ from flows.app.command.launch import (
     make_request,
 )
 from flows.app.command.start import run_flow
+from flows.app.command.worked_examples import show_examples_of
 from flows.app.service.site import Site
 from flows.app.service.waiting import say
-from flows.runtime.store_root import WORKSPACE
+from flows.runtime.store_root import WORKSPACE, in_workspace
 
 if TYPE_CHECKING:
     from flows.runtime.request import Request
@@ -41,6 +42,8 @@ def request_with_documents(
     parameters = with_prepared_documents(site, flow, parameters, in_process=True)
     deployment = find_deployment(flow, parameters["profile"], site)
     cfg = check_settings(deployment, parameters)
+    with in_workspace():
+        show_examples_of(cfg)
     return make_request(deployment, flow, parameters), cfg
 
 

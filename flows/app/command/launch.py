@@ -314,14 +314,19 @@ def check_models(cfg: MethodSettings) -> None:
 
 def check_prompts(cfg: MethodSettings) -> None:
     """Raise ValueError, naming file and line, for a template of the prompt set that is no text or
-    no Jinja."""
-    from flows.runtime.templates import load
+    no Jinja, and for a worked example that is held out."""
+    from flows.runtime.templates import load, refuse_held_out
     from flows.settings.profile import home
     from flows.settings.prompts import prompt_folder
 
     dialogues = getattr(cfg, "dialogues", None)
     prompts = getattr(dialogues, "prompts", None)
+    examples = getattr(dialogues, "examples", None)
     if prompts is not None:
         folder = prompt_folder(home(type(cfg)), prompts)
         for file in sorted(folder.glob("*.jinja")):
-            load(folder, file.stem, getattr(dialogues, "examples", None))
+            load(folder, file.stem, examples)
+    held_out = WORKSPACE / cfg.evaluation.benchmark
+    if examples is not None and held_out.is_file():
+        with in_workspace():
+            refuse_held_out(Path(examples), held_out)

@@ -16,6 +16,7 @@ from flows.app.command.launch import (
     method_of,
 )
 from flows.app.command.quick import why_in_process
+from flows.app.command.worked_examples import show_examples_of
 from flows.app.service.site import Site
 from flows.app.service.waiting import say
 from flows.runtime.store_root import in_workspace, open_store, store_root
@@ -58,6 +59,8 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], in_process: bool
         )
     if reason is None:
         check_packages(cfg)
+    with in_workspace():
+        show_examples_of(cfg)
     api = services.up(site, say=say)
     if in_process:
         _run_in_process(site, api, request, parameters, reason)

@@ -37,6 +37,8 @@ def prompt(name: str) -> Instructions:
         ("rzero/english/challenger", "its answer"),
         ("mae/english/propose", "What is the next number after 2, 3, 5, 8, 12?"),
         ("spell/lines/questioner_general_qa", "who was mount elbert named in honor of?"),
+        ("scope/lines/rubrics", "Names two bridges in Dublin."),
+        ("scope/lines/solver", "How does the life of Ole Berg explain the story of his film?"),
     ],
 )
 def test_words_of_a_prompt_are_told_from_a_reply(name, text):
