@@ -161,15 +161,24 @@ class Talk:
         room = min(self.sampling.max_tokens, self.max_context - len(conversation.context)) - len(
             ids
         )
-        return is_thinking(self.text_of(completion)) and not ended_itself and room > 0
+        return is_thinking(self.text_of(conversation, completion)) and not ended_itself and room > 0
 
-    def text_of(self, completion: Completion) -> str:
-        """The text of a turn, with the `<think>` with which the chat template opened it."""
-        return ("<think>" if self._opens_think else "") + completion.text
+    def text_of(self, conversation: Conversation, completion: Completion) -> str:
+        """The text of a turn, with what opened it: the chat template's `<think>`, or, in lines, the
+        name of the line with which the last message ends (`Search:`)."""
+        if self._opens_think:
+            return f"<think>{completion.text}"
+        if self.dialogue.search != "lines":
+            return completion.text
+        message = conversation.messages[-1]["content"]
+        if conversation.turns:
+            message = conversation.turns[-1]["message"] or ""
+        last_line = message.rpartition("\n")[2]
+        return (last_line if last_line.endswith(":") else "") + completion.text
 
     def take(self, conversation: Conversation, completion: Completion) -> None:
         """Append the turn, and decide whether the conversation ends here or what is said next."""
-        text = self.text_of(completion)
+        text = self.text_of(conversation, completion)
         syntax = self.dialogue.search
         if syntax:
             search = find_search(text, syntax, open_thoughts=self.may_leave_thoughts_open)

@@ -57,24 +57,22 @@ def say(asked: Asked) -> str:
 def propose(asked: Asked) -> str:
     town = re.findall(r"Text: \[(\w+)\]", asked.text)[-1]
     if asked.turn == 0:
-        return f"Search: river of {town}\n"
-    if town == "Dorven" and asked.sample == 1:
-        return "Task: \n"
+        return f" river of {town}\n"
+    if town == "Cestra" or (town == "Dorven" and asked.sample == 1):
+        return " \n"
     if town == "Borin":
-        return f"Task: {COPY}\n"
-    if town == "Cestra":
-        return "I do not know.\n"
-    return f"Task: What is {town} proud of ?\n"
+        return f" {COPY}\n"
+    return f" What is {town} proud of ?\n"
 
 
 def answer(asked: Asked) -> str:
     if asked.turn == 0:
-        return "Search: what a town is proud of\n"
+        return " what a town is proud of\n"
     if asked.sample == 3:
-        return "Found: nothing\n"
+        return "\n"
     if asked.sample == 0:
-        return "Answer: Its bridge.\n"
-    return "Answer: Its founder and its river.\n"
+        return " Its bridge.\n"
+    return " Its founder and its river.\n"
 
 
 def grade(asked: Asked) -> str:
@@ -122,13 +120,15 @@ def test_a_task_is_a_line_after_a_search_and_no_example_of_the_prompt(played) ->
 def test_what_a_search_found_is_shown_on_a_line_and_the_conversation_goes_on(played) -> None:
     turns = rows(
         played,
-        "select rollouts.turns[1].queries, rollouts.turns[1].message from rollouts"
+        "select rollouts.turns[1].text, rollouts.turns[1].queries, rollouts.turns[1].message"
+        " from rollouts"
         " join prompts using (prompt_id) where rollouts.phase = 'pool' and document_id = 'Arvel'"
         " and template = 'challenger'",
     )
-    [(queries, message)] = turns
+    [(text, queries, message)] = turns
+    assert text == "Search: river of Arvel\n"  # the prompt says what the line is
     assert list(queries) == ["river of Arvel"]
-    assert message == "Found: [Arvel] Arvel has a founder, a river and a bridge.\n"
+    assert message == "Found: [Arvel] Arvel has a founder, a river and a bridge.\nTask:"
 
 
 def test_a_criterion_is_a_line_and_a_verdict_a_word(played) -> None:
