@@ -19,7 +19,7 @@ from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
 from tasks.readers.lines import VOTE_FORM, read_vote
 from tasks.rollouts.rollout import Dialogue
-from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
+from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
 from tasks.rollouts.tokens import cut_tokens
 from warehouse.schemas import (
     ANSWERS,
@@ -44,7 +44,7 @@ class Roles:
         base = cfg.models.base
         self._cfg = cfg
         self._in_lines = cfg.reads_lines
-        self._syntax = cfg.search_syntax
+        self._syntax: Syntax = cfg.search_syntax
         self.template = templates(cfg, d.prompts)
         read_task = readers.read_task
         read_answer = readers.read_answer
