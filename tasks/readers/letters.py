@@ -3,40 +3,70 @@ with a reason."""
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
 
 from tasks.readers.markup import folded, unwrapped, without_emphasis, without_latex
 
 LETTERS = ("A", "B", "C", "D")
+ALPHABET = ascii_uppercase  # of more than four options
 MAX_CHARS = 2_000
 _HEDGE = re.compile(
     r"(?:(?:most|very)\s+)?(?:likely|probably|clearly|indeed|therefore|thus|hence|so|obviously|definitely|simply|still)"
     r"\b[\s,:]*",
     re.IGNORECASE,
 )
-_LABEL = re.compile(
-    r"(?:the\s+)?(?:(?:correct|right|best|final)\s+){0,2}(?:answer|option|choice|letter)\s*(?:\bis\b)?\s*:?\s*(?=\W?[A-D]\b)",
-    re.IGNORECASE,
-)
-_FIRST = re.compile(r"[(\[]?\s*([A-Da-d])(?![\w'’])(?:\s*([)\]]))?", re.DOTALL)
-_ANOTHER = re.compile(
-    r"[\s,;]*(?:[,;/&+]|\b(?i:or|and|nor)\b)\s*(?:(?i:maybe|perhaps|possibly|option|also)\s+){0,2}"
-    r"[(\[]?\s*(?:[A-D]|[b-d])(?![\w'’])|\s*[(\[]\s*(?:(?i:or)\b|[A-D]\s*[)\]])"
-)
 _DOUBLED = re.compile(r"\[\[|\]\]|\\[{}]")
-_IN_MATHEMATICS = re.compile(r"\$\s*(\(?[A-D]\)?)\s*\$")
-_LAST = re.compile(r"[(\[]([A-D])[)\]]$")
 _REASON = r"because|since|as|is|due|given|which|where|seems|would|looks|fits|matches"
 _GOES_ON = re.compile(
     rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—/|]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE
 )
 
 
+@dataclass(frozen=True)
+class _Patterns:
+    """What is looked for in texts that state one of a number of letters."""
+
+    label: re.Pattern[str]
+    first: re.Pattern[str]
+    another: re.Pattern[str]
+    in_mathematics: re.Pattern[str]
+    last: re.Pattern[str]
+
+
+@functools.cache
+def _patterns(num_letters: int) -> _Patterns:
+    """The patterns for the letters from A on."""
+    end = ALPHABET[num_letters - 1]
+    upper = f"[A-{end}]"
+    # the pronoun in "B, I think" is no second letter
+    another = rf"(?:(?!I\s+[a-z])[A-{end}]|(?!i\b)[b-{end.lower()}])"
+    return _Patterns(
+        label=re.compile(
+            r"(?:the\s+)?(?:(?:correct|right|best|final)\s+){0,2}(?:answer|option|choice|letter)"
+            rf"\s*(?:\bis\b)?\s*:?\s*(?=\W?{upper}\b)",
+            re.IGNORECASE,
+        ),
+        first=re.compile(
+            rf"[(\[]?\s*([A-{end}a-{end.lower()}])(?![\w'’])(?:\s*([)\]]))?", re.DOTALL
+        ),
+        another=re.compile(
+            r"[\s,;]*(?:[,;/&+]|\b(?i:or|and|nor)\b)\s*"
+            r"(?:(?i:maybe|perhaps|possibly|option|also)\s+){0,2}"
+            rf"[(\[]?\s*{another}(?![\w'’])|\s*[(\[]\s*(?:(?i:or)\b|{upper}\s*[)\]])"
+        ),
+        in_mathematics=re.compile(rf"\$\s*(\(?{upper}\)?)\s*\$"),
+        last=re.compile(rf"[(\[]({upper})[)\]]$"),
+    )
+
+
 def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
-    r"""A to D; None if the text states no letter, or several. With `options`, an option's text
-    stands for its letter.
+    r"""A to D, or the last letter of more than four `options`; None if the text states no letter,
+    or several. With `options`, an option's text stands for its letter.
 
     >>> [
     ...     letter_of(t)
@@ -54,22 +84,29 @@ def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
     [None, None, None, None, None, None]
     >>> letter_of("12 km", ["10 km", "12 km", "14 km", "16 km"])
     'B'
+    >>> letter_of("F"), letter_of("F", ["1", "2", "3", "4", "5", "6"])
+    (None, 'F')
     """
+    num_letters = min(max(len(LETTERS), len(options or ())), len(ALPHABET))
+    letters = _patterns(num_letters)
     text = _DOUBLED.sub(lambda match: match[0][-1], unicodedata.normalize("NFKC", text[:MAX_CHARS]))
-    text = _IN_MATHEMATICS.sub(r"\1", without_latex(text))
+    text = letters.in_mathematics.sub(r"\1", without_latex(text))
     plain = unwrapped(without_emphasis(text).lstrip("-•* \n"))
     plain = _HEDGE.sub("", plain, count=1) if _HEDGE.match(plain) else plain
-    stated = _stated(_LABEL.sub("", plain, count=1) if _LABEL.match(plain) else plain)
-    return stated or _among(plain, options or ()) or _after(plain, options or ())
+    if letters.label.match(plain):
+        stated = _stated(letters.label.sub("", plain, count=1), letters)
+    else:
+        stated = _stated(plain, letters)
+    return stated or _among(plain, options or ()) or _after(plain, options or (), letters)
 
 
-def _stated(text: str) -> str | None:
+def _stated(text: str, letters: _Patterns) -> str | None:
     text = unwrapped(text)
-    first = _FIRST.match(text)
+    first = letters.first.match(text)
     if not first:
         return None
     rest = text[first.end() :]
-    if _ANOTHER.match(rest):
+    if letters.another.match(rest):
         return None
     if (
         first[2]
@@ -83,16 +120,18 @@ def _stated(text: str) -> str | None:
 def _among(text: str, options: Sequence[str]) -> str | None:
     wanted = folded(text) if options else ""
     same = [
-        letter for letter, option in zip(LETTERS, options, strict=False) if folded(option) == wanted
+        letter
+        for letter, option in zip(ALPHABET, options, strict=False)
+        if folded(option) == wanted
     ]
     if len(same) == 1:
         return same[0]
     return None
 
 
-def _after(text: str, options: Sequence[str]) -> str | None:
+def _after(text: str, options: Sequence[str], letters: _Patterns) -> str | None:
     """The letter after its option's text."""
-    last = _LAST.search(text)
+    last = letters.last.search(text)
     if last and _among(text[: last.start()], options) == last[1]:
         return last[1]
     return None

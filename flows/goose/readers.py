@@ -1,0 +1,143 @@
+"""Read the author's replies: a step that stands in the text, and distractors in its place.
+
+A task is the text with the step masked, and the step among its distractors as options.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+from tasks.readers.letters import ALPHABET
+from tasks.readers.malformed import Malformed
+from tasks.readers.markup import folded
+from tasks.readers.tags import elements, last_element
+from tasks.scorers.equality import LETTER
+from warehouse.schemas import PromptRow, Rollout, Row
+
+MASK = "[MASK]"
+NO_PASSAGE = "none"  # what an author says of a text without a passage to ask about
+# around the text in the prompts of the set `english`
+TEXT_BEGINS = "\nText:\n"
+TEXT_ENDS = "\nEnd of the text."
+# the last lines of the prompt of the set `lines`, which a reply continues
+LINE_OF_TEXT = "\nText: "
+LINE_OF_STEP = "\nStep:"
+WRONG = "Wrong:"
+
+
+def read_task(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_words: int) -> Row:
+    """A task about the text of the prompt, as columns of `tasks`; see `masked_task`.
+
+    Raises Malformed for a reply without a step and enough distractors.
+    """
+    reply = rollout["reply"] or ""
+    content = prompt["messages"][-1]["content"]
+    text = content.partition(TEXT_BEGINS)[2].rpartition(TEXT_ENDS)[0]
+    return masked_task(
+        text,
+        last_element(reply, "step"),
+        [element.text for element in elements(reply, "distractor")],
+        num_distractors=num_distractors,
+        min_words=min_words,
+        seed=rollout["rollout_id"],
+    )
+
+
+def read_extracted_task(
+    rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_words: int
+) -> Row:
+    """A task about the passage that the author made of the prompt's text, as `read_task` reads it.
+
+    Raises Malformed, also if the author found no passage.
+    """
+    reply = rollout["reply"] or ""
+    passage = last_element(reply, "passage")
+    if folded(passage) == NO_PASSAGE:
+        raise Malformed("the author found no passage to ask about")
+    return masked_task(
+        passage,
+        last_element(reply, "step"),
+        [element.text for element in elements(reply, "distractor")],
+        num_distractors=num_distractors,
+        min_words=min_words,
+        seed=rollout["rollout_id"],
+    )
+
+
+def read_lines(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_words: int) -> Row:
+    """A task in lines: the rest of the line `Step:`, then lines `Wrong: ...`, up to a blank one.
+
+    Raises Malformed as `read_task` does.
+    """
+    content = prompt["messages"][-1]["content"]
+    text = content.rpartition(LINE_OF_TEXT)[2].rpartition(LINE_OF_STEP)[0]
+    written = (rollout["reply"] or "").strip().partition("\n\n")[0]
+    step, *others = written.split("\n")
+    distractors = [line.removeprefix(WRONG).strip() for line in others if line.startswith(WRONG)]
+    return masked_task(
+        text,
+        step.strip(),
+        distractors,
+        num_distractors=num_distractors,
+        min_words=min_words,
+        seed=rollout["rollout_id"],
+    )
+
+
+def masked_task(
+    text: str,
+    step: str,
+    distractors: Sequence[str],
+    *,
+    num_distractors: int,
+    min_words: int,
+    seed: str,
+) -> Row:
+    """The columns text, options, reference and answer_type of a task.
+
+    The step is replaced by a mask in `text`, and stands among the first `num_distractors` in an
+    order that `seed` determines; the reference is its letter.
+
+    Raises Malformed unless the step stands in the text once, is at least `min_words` words and at
+    most half of it, and the options all differ.
+
+    >>> task = masked_task(
+    ...     "Two is even, so its square is even.",
+    ...     "its square is even",
+    ...     ["its square is odd"],
+    ...     num_distractors=1,
+    ...     min_words=2,
+    ...     seed="",
+    ... )
+    >>> task["text"], task["options"], task["reference"]
+    ('Two is even, so [MASK].', ['its square is odd', 'its square is even'], 'B')
+    """
+    words = step.split()
+    if len(words) < min_words:
+        raise Malformed(f"the step has fewer than {min_words} words")
+    if MASK in text:
+        raise Malformed("the text has a mask of its own")
+    places = list(re.finditer(r"\s+".join(re.escape(word) for word in words), text))
+    if not places:
+        raise Malformed("the step does not stand in the text")
+    if len(places) > 1:
+        raise Malformed("the step stands in the text more than once")
+    if 2 * len(words) > len(text.split()):
+        raise Malformed("the step is more than half of the text")
+    if len(distractors) < num_distractors:
+        raise Malformed("too few distractors")
+    options = [" ".join(words), *(" ".join(d.split()) for d in distractors[:num_distractors])]
+    if not all(options):
+        raise Malformed("an empty distractor")
+    if len({folded(option) for option in options}) < len(options):
+        raise Malformed("options repeat")
+    order = random.Random(seed).sample(range(len(options)), len(options))
+    start, end = places[0].span()
+    return {
+        "text": text[:start] + MASK + text[end:],
+        "options": [options[i] for i in order],
+        "reference": ALPHABET[order.index(0)],
+        "answer_type": LETTER,
+    }
