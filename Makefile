@@ -66,8 +66,9 @@ test-fast: full ## run the tests that take seconds
 test-slow: full ## run the tests with real servers, engines and trainers
 	$(PYTEST) -m slow --no-loadscope-reorder --durations=8 $$(grep -rl --include='test_*.py' 'mark\.slow' tests)
 
-test-cluster: full ## run the tests of engines on the nodes of a Ray cluster, in ten minutes
-	SELFPLAY_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/tasks/engines/test_engine_ray.py tests/tasks/engines/test_engine_nodes.py
+test-cluster: full ## run the tests of engines and a trainer on the nodes of a Ray cluster, in twenty minutes
+	SELFPLAY_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/tasks/engines/test_engine_ray.py tests/tasks/engines/test_engine_nodes.py \
+		tests/tasks/training/test_group_nodes.py
 
 test-light: ## run the fast tests of rewards, readers, SQL and the warehouse, without torch and vLLM, in under two minutes
 	@$(INSTALL) dev cpu gpu

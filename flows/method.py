@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from flows.plan.cluster import engines_on_nodes
+from flows.plan.cluster import is_on_nodes
 from flows.plan.preflight import check_machine
 from flows.run import Run, check_world
 from flows.runtime.machines import MachinePool, Machines, open_models, register
@@ -194,7 +194,7 @@ def own_package(play: Callable[[Run[Any]], Any]) -> str | None:
 
 def _only_head(cfg: Any, store: Store) -> contextlib.AbstractContextManager[None]:
     """Refuse a second machine as head of a store whose engines are on several."""
-    if isinstance(cfg, MethodSettings) and engines_on_nodes(cfg):
+    if isinstance(cfg, MethodSettings) and is_on_nodes(cfg):
         return head_of(store)
     return contextlib.nullcontext()
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tasks.engines.child import OUT_OF_MEMORY
+from tasks.engines.node_host import Seat
 from tasks.models.engine import Policy, local_folder
 from tasks.models.yarn import Yarn
 from tasks.stage import Rows, stage
-from tasks.training.group import Group
+from tasks.training.group import Group, Place
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
 from warehouse.behind import BackgroundWork
 from warehouse.clean import check_kept
@@ -29,7 +30,7 @@ class Trainer:
     update.
 
     `resident = False` ends them after each update: nothing of theirs stays on the GPU, and no
-    weights in host memory.
+    weights in host memory. `place` and `seats`: see `Group`.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class Trainer:
         threads: int = 1,
         checkpoint_s: float = 600.0,
         resident: bool = True,
+        place: Place = "local",
+        seats: Callable[[], Sequence[Seat]] | None = None,
     ) -> None:
-        self.group = Group(log_file, num_processes, device, threads)
+        self.group = Group(log_file, num_processes, device, threads, place, seats)
         self.checkpoint_s = checkpoint_s
         self.resident = resident
 

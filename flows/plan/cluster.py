@@ -1,4 +1,4 @@
-"""Check the nodes of a Ray cluster before engines are placed on them.
+"""Check the nodes of a Ray cluster before engines, or a trainer, are placed on them.
 
 Every node is asked for its versions, what it sees and what it has free; the answers are compared
 with this machine's.
@@ -104,18 +104,27 @@ def _unreachable(addresses: Sequence[str], port: int) -> str | None:
 
 
 def cluster_problems(cfg: MethodSettings, root: Path) -> list[str]:
-    """Why the cluster cannot serve the engines that are to be placed on it, and what to do.
+    """Why the cluster cannot take the engines and the trainer that are to be placed on it, and what
+    to do.
 
     Names every node that is wrong. `root` is the store. Raises RuntimeError if no cluster answers.
     """
-    placed = engines_on_nodes(cfg)
-    if not placed:
+    if not is_on_nodes(cfg):
         return []
-    here, nodes = _look_around(connect("engines"), placed, root)
+    placed = engines_on_nodes(cfg)
+    models = [each.model for each in placed]
+    if cfg.trainer_place == "ray":
+        models.append(cfg.models.base)
+    here, nodes = _look_around(connect("engines"), models, root)
     problems = short_of_room(cfg, nodes)
     for node in nodes:
         problems += node_problems(node, here, placed)
     return problems
+
+
+def is_on_nodes(cfg: MethodSettings) -> bool:
+    """Whether any process of a run is placed on nodes."""
+    return cfg.trainer_place == "ray" or bool(engines_on_nodes(cfg))
 
 
 def engines_on_nodes(cfg: MethodSettings) -> list[EngineConfig]:
@@ -123,8 +132,11 @@ def engines_on_nodes(cfg: MethodSettings) -> list[EngineConfig]:
     return [each for each in (cfg.engine, cfg.judge_engine) if each and each.place == "ray"]
 
 
-def _look_around(ray: Any, placed: list[EngineConfig], root: Path) -> tuple[Node, list[Node]]:
-    """What this machine finds, and what each node that may get engines does."""
+def _look_around(ray: Any, models: Sequence[str], root: Path) -> tuple[Node, list[Node]]:
+    """What this machine finds, and what each node that may get a process does.
+
+    All of them need the folders among the `models`.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     marker = root / "tmp" / f"marker-{secrets.token_hex(8)}"
@@ -136,7 +148,7 @@ def _look_around(ray: Any, placed: list[EngineConfig], root: Path) -> tuple[Node
             asked = Look(
                 marker=str(marker),
                 content=content,
-                models=tuple(each.model for each in placed if os.path.isabs(each.model)),
+                models=tuple(dict.fromkeys(filter(os.path.isabs, models))),
                 addresses=(ray.util.get_node_ip_address(), socket.gethostname()),
                 port=server.getsockname()[1],
             )
@@ -210,20 +222,25 @@ def node_problems(node: Node, here: Node, placed: Sequence[EngineConfig]) -> Ite
 
 
 def short_of_room(cfg: MethodSettings, nodes: Sequence[Node]) -> list[str]:
-    """Problems of too few GPUs or CPUs for all engines that are placed on nodes; those of one
-    engine are on one node."""
+    """Problems of too few GPUs or CPUs for all that is placed on nodes.
+
+    The GPUs of an engine are on one node, those of the trainer on any. It needs none of its own if
+    it takes turns with engines.
+    """
     free = [(node.gpus, node.cpus) for node in nodes]
     problems = []
-    wanted = [("engine", cfg.engine, cfg.num_engines)]
-    if cfg.judge_engine is not None:
-        wanted.append(("judge_engine", cfg.judge_engine, 1))
-    for name, engine, count in wanted:
-        if engine.place != "ray":
-            continue
-        gpus = float(engine.tensor_parallel)
+    wanted = []
+    if cfg.engine.place == "ray":
+        wanted.append(("engine", cfg.engine, cfg.engine.tensor_parallel, cfg.num_engines))
+    elif cfg.trainer_place == "ray":
+        wanted.append(("trainer", cfg.engine, 1, cfg.trainer_processes))
+    if cfg.judge_engine is not None and cfg.judge_engine.place == "ray":
+        wanted.append(("judge_engine", cfg.judge_engine, cfg.judge_engine.tensor_parallel, 1))
+    for name, engine, together, count in wanted:
+        gpus = float(together)
         cpus = 1.0
         if engine.device == "cpu":
-            cpus = float(engine.threads * engine.tensor_parallel)
+            cpus = float(engine.threads * together)
             gpus = 0.0
         room = 0
         for number, (free_gpus, free_cpus) in enumerate(free):
@@ -233,8 +250,9 @@ def short_of_room(cfg: MethodSettings, nodes: Sequence[Node]) -> list[str]:
             room += taken
         if room < count:
             kind = f"{gpus:g} GPU(s) and {cpus:g} CPU" if gpus else f"{cpus:g} CPU(s)"
+            setting = "trainer_processes" if name == "trainer" else "num_engines"
             problems.append(
                 f"the cluster's {len(nodes)} node(s) have room for {room} of {count} {name}"
-                f" process(es) with {kind} each: add nodes, or lower num_engines"
+                f" process(es) with {kind} each: add nodes, or lower {setting}"
             )
     return problems

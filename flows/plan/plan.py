@@ -164,9 +164,16 @@ def num_gpus(cfg: MethodSettings) -> int:
 
 
 def gpus_here(cfg: MethodSettings) -> int:
-    """GPUs that the run needs on the machine of its flow: the trainer's, and those of engines that
-    are not placed on nodes."""
-    return max(_gpus_of_engines(cfg, "local"), cfg.trainer_processes)
+    """GPUs that the run needs on the machine of its flow: those of engines and a trainer that are
+    not placed on nodes."""
+    return max(_gpus_of_engines(cfg, "local"), trainers_here(cfg))
+
+
+def trainers_here(cfg: MethodSettings) -> int:
+    """Processes of the trainer on the machine of the flow."""
+    if cfg.trainer_place == "ray":
+        return 0
+    return cfg.trainer_processes
 
 
 def _gpus_of_engines(cfg: MethodSettings, place: str) -> int:

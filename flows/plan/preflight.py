@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flows.plan.cluster import cluster_problems
 from flows.plan.hardware import GPU, GPUS, MIN_DRIVER, OVERHEADS
-from flows.plan.plan import gpus_here, make_plan, updates_of, ways_out
+from flows.plan.plan import gpus_here, make_plan, trainers_here, updates_of, ways_out
 from flows.plan.shapes import UnknownShape
 from flows.runtime.store_root import IN_CHECKOUT
 from flows.settings.profile import Comparing, MethodSettings, Settings
@@ -194,7 +194,7 @@ def crowded(cfg: MethodSettings, host: Host) -> list[str]:
         "match.processes": getattr(cfg, "match", Comparing()).processes,
     }
     if on_cpus:
-        processes |= {"trainer_processes": cfg.trainer_processes}
+        processes |= {"trainer_processes": trainers_here(cfg)}
         processes |= {
             "engine.threads": cfg.engine.threads,
             "engine.tensor_parallel": cfg.engine.tensor_parallel,
@@ -262,7 +262,7 @@ def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
 
     Processes that work together on several GPUs pass messages through it; without room they crash.
     """
-    together = max(cfg.trainer_processes, cfg.engine.tensor_parallel)
+    together = max(trainers_here(cfg), cfg.engine.tensor_parallel)
     if cfg.judge_engine:
         together = max(together, cfg.judge_engine.tensor_parallel)
     if together == 1 or not SHARED_MEMORY.exists():
@@ -353,13 +353,14 @@ def busy(cfg: MethodSettings, machine: Machine) -> list[str]:
     trained = max((update.needed for update in updates), default=0.0)
     shares = _shares(cfg)
     problems = []
-    for number, each in enumerate(machine.cards[: max(len(shares), cfg.trainer_processes)]):
+    num_trainers = trainers_here(cfg)
+    for number, each in enumerate(machine.cards[: max(len(shares), num_trainers)]):
         if each is None:
             continue
         needed = 0.0
         if number < len(shares):
             needed = shares[number] * each.usable + OVERHEADS.context
-        if number < cfg.trainer_processes:
+        if number < num_trainers:
             needed = max(needed, trained)
         if each.free < needed:
             problems.append(

@@ -29,6 +29,7 @@ SETTINGS_OF_MACHINES = {
     "num_engines",
     "judge_engine",
     "trainer_processes",
+    "trainer_place",
     "resident_trainer",
     "keep_checkpoints",
 }
@@ -58,12 +59,16 @@ class Machines:
         logs.mkdir(parents=True, exist_ok=True)
         logs.chmod(0o700)  # engines log what they are asked, which is not for other users
         engines = Fleet(cfg.engine, cfg.num_engines, logs)
+        # on the cluster's GPUs, the trainer takes turns with the engines
+        on_nodes = cfg.trainer_place == "ray" and cfg.engine.place == "ray"
         trainer = Trainer(
             logs / "trainer.log",
             num_processes=cfg.trainer_processes,
             device=cfg.engine.device,
             threads=cfg.engine.threads,
             resident=cfg.resident_trainer,
+            place=cfg.trainer_place,
+            seats=engines.seats if on_nodes else None,
         )
         return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints, api)
 

@@ -271,6 +271,13 @@ class MethodSettings(Settings):
     trainer_processes: int = Field(
         default=1, ge=1, description="processes of an update, one GPU each"
     )
+    trainer_place: Literal["local", "ray"] = Field(
+        default="local",
+        description=(
+            '"ray": its processes are on nodes of the Ray cluster, in turn with engines that are'
+            " there; this changes rows only by the order of floating-point sums"
+        ),
+    )
     resident_trainer: bool = Field(
         default=True,
         description=(
@@ -397,6 +404,18 @@ class MethodSettings(Settings):
         if served and self.api is None:
             raise ValueError(
                 f"models.{served[0]} is behind an API: say where, api.url=https://HOST/v1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _trainer_on_nodes_has_gpus_of_engines(self) -> Self:
+        if self.trainer_place == "local" or self.engine.place == "local":
+            return self
+        gpus = self.num_engines * self.engine.tensor_parallel
+        if self.engine.device == "cuda" and self.trainer_processes > gpus:
+            raise ValueError(
+                f"trainer_processes={self.trainer_processes} take turns with the engines on their"
+                f" GPUs, and these have {gpus}: raise num_engines, or lower trainer_processes"
             )
         return self
 

@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from tasks.engines.gpus import devices
 from tasks.models.engine import EngineConfig
@@ -111,6 +111,19 @@ class Child:
         # tensor-parallel workers that were still loading
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
+
+
+def connection(words: list[str]) -> Connection:
+    """A child's end of its pipe: the number of its file descriptor, or the flow's host and port if
+    the flow is on another machine; then the environment has the key.
+
+    Raises OSError if the flow does not answer.
+    """
+    if len(words) == 1:
+        return Connection(int(words[0]))
+    host, port = words
+    key = bytes.fromhex(os.environ.pop(KEY))
+    return cast(Connection, Client((host, int(port)), authkey=key))
 
 
 def engine_environment(config: EngineConfig) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tasks.engines.call_queue import ROLL_OUT, Call, CallQueue
 from tasks.engines.child import SLEEP
+from tasks.engines.node_host import Seat
 from tasks.engines.pool import Pool
 from tasks.engines.prompt_queues import PromptQueues, split
 from tasks.models.engine import EngineConfig, EngineDied, Policy, Sampling, check_policies
@@ -229,6 +230,20 @@ class Fleet:
         call = Call(next(self._numbers), {"work": SLEEP}, no_prompts, 0, set())
         with self._turn(call), self._changed:
             self._pool.sleep()
+
+    def seats(self) -> list[Seat]:
+        """Where the engines are on the nodes of a cluster; those on GPUs sleep afterwards.
+
+        Waits until the calls before it are done, and until every engine has a node. Raises
+        EngineDied if one got no room.
+        """
+        no_prompts = PromptQueues([[]] * self.num_engines, self.first)
+        call = Call(next(self._numbers), {"work": SLEEP}, no_prompts, 0, set())
+        with self._turn(call), self._changed:
+            seats = self._pool.seats()
+            if self.config.device == "cuda":
+                self._pool.sleep()
+        return seats
 
     def close(self) -> None:
         """Stop the engines. Calls under way fail."""

@@ -11,11 +11,11 @@ import sys
 import traceback
 from collections.abc import Iterator
 from functools import lru_cache
-from multiprocessing.connection import Client, Connection
-from typing import Any, cast
+from multiprocessing.connection import Connection
+from typing import Any
 
 from tasks.engines.answers import Answers, sendable
-from tasks.engines.child import DIED, FAILED, KEY, OUT_OF_MEMORY
+from tasks.engines.child import DIED, FAILED, OUT_OF_MEMORY, connection
 from tasks.engines.gpus import wrong_build
 from tasks.models.engine import Engine, EngineConfig, EngineDied, check_model
 from tasks.processes.child_process import die_with_parent
@@ -105,15 +105,7 @@ def _load_index(path: str) -> Any:
     return load_index(path, verify=False)
 
 
-def _connection(words: list[str]) -> Connection:
-    if len(words) == 1:
-        return Connection(int(words[0]))
-    host, port = words
-    key = bytes.fromhex(os.environ.pop(KEY))
-    return cast(Connection, Client((host, int(port)), authkey=key))
-
-
 if __name__ == "__main__":
-    serve(_connection(sys.argv[1:]))
+    serve(connection(sys.argv[1:]))
     sys.stdout.flush()
     os._exit(0)  # a regular shutdown of the engine would take seconds

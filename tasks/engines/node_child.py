@@ -1,9 +1,9 @@
-"""An engine's process on a node of a Ray cluster, and the pipe to it.
+"""A process on a node of a Ray cluster, and the pipe to it: an engine's, or one of the trainer's.
 
 Ray chooses a node with room, starts an actor there (`NodeHost`) and says when it is gone; the actor
 starts the same process as on this machine. That connects to us, and the same messages go over the
 connection. Ray makes no retries and keeps nothing: what a lost node had not sent is lost, and the
-fleet asks for it again.
+fleet, or the next update, asks for it again.
 
 All GPUs of an engine are of one node: they belong to one actor.
 """
@@ -11,6 +11,7 @@ All GPUs of an engine are of one node: they belong to one actor.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -23,7 +24,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from corpus_prep.cluster import connect
-from tasks.engines.node_host import NodeHost
+from tasks.engines.child import engine_environment
+from tasks.engines.node_host import NodeHost, Program, Seat
 from tasks.models.engine import EngineConfig
 
 log = logging.getLogger("selfplay")
@@ -34,20 +36,24 @@ CLOSE_S = 10.0
 
 
 class NodeChild:
-    """One engine process on a node, and the pipe to it.
+    """One process on a node, and the pipe to it.
 
-    A thread passes messages between the pipe and the connection, so that a fleet can wait for
-    engines of nodes as for its own, also while they still wait for room.
+    A thread passes messages between the pipe and the connection, so that a caller can wait for
+    processes of nodes as for its own, also while they still wait for room.
+
+    `needs` is what a node must have free, in Ray's words. At a `seat`, nothing needs to be free
+    there: the process takes turns with the one that has the seat.
     """
 
-    def __init__(self, config: EngineConfig, number: int, log_dir: Path):
-        self._ray = connect("engines")
-        self.number = number
-        # one name for each start: on nodes without a shared folder the old log is elsewhere
-        self.log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
+    def __init__(
+        self, program: Program, log_file: Path, needs: dict[str, float], seat: Seat | None = None
+    ):
+        self._ray = connect(program.name)
+        self._name = program.name
+        self.log_file = log_file
         self.is_lost = False
         self._why = "it was closed"
-        self._needs = _needs(config)
+        self._needs = needs
         key = secrets.token_hex(32)
         self._listener = Listener(("", 0), backlog=4, authkey=bytes.fromhex(key))
         host: Any = self._ray.remote(NodeHost)
@@ -56,31 +62,61 @@ class NodeChild:
             max_restarts=0,
             max_task_retries=0,
             max_concurrency=2,
-            scheduling_strategy="SPREAD",
-        ).remote(config, str(self.log_file), _own_addresses(self._ray), self._port, key)
+            scheduling_strategy=_at(seat),
+        ).remote(program, str(self.log_file), _own_addresses(self._ray), self._port, key)
         self._gone = self._host.wait.remote()
         self.pipe, self._theirs = Pipe()
-        self.pipe.send(config)
-        self._relay = threading.Thread(target=self._pass_on, name=f"engine-{number}", daemon=True)
+        self._relay = threading.Thread(target=self._pass_on, name=program.name, daemon=True)
         self._relay.start()
+
+    @classmethod
+    def of_engine(cls, config: EngineConfig, number: int, log_dir: Path) -> NodeChild:
+        """The process of an engine, which is told its configuration first."""
+        program = Program(
+            name=f"engine {number}",
+            module="tasks.engines.fleet_child",
+            environment=functools.partial(engine_environment, config),
+        )
+        # one name for each start: on nodes without a shared folder the old log is elsewhere
+        log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
+        child = cls(program, log_file, _needs(config))
+        child.pipe.send(config)
+        return child
 
     @property
     def _port(self) -> int:
         return cast(tuple[str, int], self._listener.address)[1]
 
     def pids(self) -> tuple[str, int, int]:
-        """The node's name, and the processes of the actor and of the engine."""
+        """The node's name, the actor's process and the process that it started."""
         return self._ray.get(self._host.pids.remote())
+
+    def seat(self) -> Seat | None:
+        """Where it runs, once a node had room for it; None if it has ended."""
+        return self._asked(self._host.seat.remote())
+
+    def free_address(self) -> tuple[str, int] | None:
+        """An address of its node with a free port, once a node had room; None if it has ended."""
+        return self._asked(self._host.free_address.remote())
+
+    def _asked(self, answer: Any) -> Any:
+        while self._relay.is_alive():
+            done, _ = self._ray.wait([answer], timeout=LOOK_EVERY_S)
+            if done:
+                with contextlib.suppress(self._ray.exceptions.RayError):
+                    return self._ray.get(answer)
+                self._relay.join()
+        return None
 
     def ended(self) -> str:
         self._relay.join()
         return self._why
 
-    def close(self) -> None:
+    def close(self, patience_s: float = CLOSE_S) -> None:
         self.pipe.close()  # the child ends at the end of its connection
         self._relay.join(timeout=CLOSE_S)
         with contextlib.suppress(Exception):  # a node that is gone needs no kill
-            self._ray.wait([self._gone], timeout=0.0 if self.is_lost else CLOSE_S)
+            self._ray.wait([self._gone], timeout=0.0 if self.is_lost else patience_s)
             self._ray.kill(self._host, no_restart=True)
         self._listener.close()
 
@@ -112,7 +148,7 @@ class NodeChild:
             self._theirs.send_bytes(connection.recv_bytes())
 
     def _accepted(self) -> Connection | None:
-        """The engine's connection, once a node had room for it; None if there is none any more."""
+        """The process's connection, once a node had room for it; None if there is none any more."""
         answered: list[Connection] = []
 
         def accept() -> None:
@@ -133,8 +169,8 @@ class NodeChild:
             if now - told > TELL_EVERY_S and not self._is_placed():
                 told = now
                 log.warning(
-                    "engine %d waits for a node with %s: %d s so far",
-                    self.number,
+                    "%s waits for a node with %s: %d s so far",
+                    self._name,
                     _told(self._needs),
                     now - begun,
                 )
@@ -151,7 +187,7 @@ class NodeChild:
         return bool(done)
 
     def _is_closed(self) -> bool:
-        """Whether the fleet has closed its end; nothing is read."""
+        """Whether the caller has closed its end; nothing is read."""
         return self.pipe.closed
 
     def _is_gone(self, timeout_s: float) -> bool:
@@ -159,7 +195,7 @@ class NodeChild:
         return bool(done)
 
     def _note_the_end(self) -> None:
-        """Why the engine ended: by itself, or because its actor or its node is gone.
+        """Why the process ended: by itself, or because its actor or its node is gone.
 
         A call that Ray reports as "unavailable" may have a living actor: it is killed, and what it
         sends from now on is not heard.
@@ -178,6 +214,15 @@ class NodeChild:
             # what its constructor raised says more than that the actor is dead
             self._why = " ".join(str(cause or problem).split())[:300]
             self.is_lost = True
+
+
+def _at(seat: Seat | None) -> Any:
+    """Ray's name for a place: spread over the nodes, or at a seat."""
+    if seat is None:
+        return "SPREAD"
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(seat.node, soft=False)
 
 
 def _needs(config: EngineConfig) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""A node's side of an engine: the actor that starts the engine's process there, and ends with it.
+"""A node's side of a process: the actor that starts the process there, and ends with it.
 
-Ray places and kills it. It holds nothing: rows go from the engine's process to the fleet itself.
+Ray places and kills it. It holds nothing: messages go from the process to the flow itself.
 """
 
 from __future__ import annotations
@@ -11,26 +11,45 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.engines.child import KEY, PROJECT, engine_environment
-from tasks.models.engine import EngineConfig
+from tasks.engines.child import KEY, PROJECT
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a node is to start."""
+
+    name: str  # in messages, such as "engine 0"
+    module: str  # run as `python -m MODULE HOST PORT`
+    environment: Callable[[], dict[str, str]]  # is called on the node
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a process of a cluster runs."""
+
+    node: str  # Ray's id of the node
+    # as CUDA_VISIBLE_DEVICES names them there: those that Ray gave to the process
+    gpus: tuple[str, ...] = ()
 
 
 class NodeHost:
-    """Starts one engine's process, which connects to the fleet at an address."""
+    """Starts one process, which connects to the flow at an address."""
 
     def __init__(
-        self, config: EngineConfig, log_file: str, addresses: list[str], port: int, key: str
+        self, program: Program, log_file: str, addresses: list[str], port: int, key: str
     ) -> None:
         log = Path(log_file)
         log.parent.mkdir(parents=True, exist_ok=True)
         # Ray has set CUDA_VISIBLE_DEVICES to the GPUs that it gave to this actor
-        environment = engine_environment(config) | {KEY: key}
+        environment = program.environment() | {KEY: key}
         host = _reachable(addresses, port)
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tasks.engines.fleet_child", host, str(port)],
+                [sys.executable, "-m", program.module, host, str(port)],
                 env=environment,
                 cwd=PROJECT,
                 stdin=subprocess.DEVNULL,
@@ -40,11 +59,30 @@ class NodeHost:
             )
 
     def pids(self) -> tuple[str, int, int]:
-        """The node's name, this actor's process and the engine's."""
+        """The node's name, this actor's process and the process that it started."""
         return socket.gethostname(), os.getpid(), self._process.pid
 
+    def seat(self) -> Seat:
+        """Where this is, and its GPUs."""
+        import ray
+
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        return Seat(
+            node=ray.get_runtime_context().get_node_id(),
+            gpus=tuple(name for name in visible if name),
+        )
+
+    def free_address(self) -> tuple[str, int]:
+        """This node's address, and a port of it that is free at the moment."""
+        import ray
+
+        address = ray.util.get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((address, 0))
+            return address, free.getsockname()[1]
+
     def wait(self) -> str:
-        """How the engine's process ended, when it has."""
+        """How the process ended, when it has."""
         status = self._process.wait()
         # tensor-parallel workers that were still loading
         with contextlib.suppress(ProcessLookupError):
@@ -53,7 +91,7 @@ class NodeHost:
 
 
 def _reachable(addresses: list[str], port: int) -> str:
-    """The first of the fleet's addresses that answers here.
+    """The first of the flow's addresses that answers here.
 
     Raises ConnectionError if none does.
     """
@@ -65,6 +103,6 @@ def _reachable(addresses: list[str], port: int) -> str:
         except OSError as problem:
             problems.append(f"{address}:{port}: {problem}")
     raise ConnectionError(
-        f"node {socket.gethostname()} cannot reach the fleet ({'; '.join(problems)}): open the"
+        f"node {socket.gethostname()} cannot reach the flow ({'; '.join(problems)}): open the"
         " ports between the nodes"
     )

@@ -24,6 +24,7 @@ from tasks.engines.child import (
     Child,
     EngineProcess,
 )
+from tasks.engines.node_host import Seat
 from tasks.models.engine import EngineConfig, EngineDied
 
 log = logging.getLogger("selfplay")
@@ -75,6 +76,30 @@ class Pool:
         kind, *content = self._receive(number)
         self._act(number, kind, *content)
         return kind != MORE
+
+    def seats(self) -> list[Seat]:
+        """Where the engines are on the nodes of a cluster; started, if they were not.
+
+        Raises EngineDied if one got no room.
+        """
+        self.start()
+        seats = []
+        for number in self.numbers:
+            seat = self._seat(number)
+            if seat is None:  # it was lost after the last call
+                self._restart(number, self.children[number].ended(), again=False)
+                seat = self._seat(number)
+            if seat is None:
+                raise EngineDied(f"engine {number} ended: {self.children[number].ended()}")
+            seats.append(seat)
+        return seats
+
+    def _seat(self, number: int) -> Seat | None:
+        from tasks.engines.node_child import NodeChild
+
+        child = self.children[number]
+        assert isinstance(child, NodeChild)
+        return child.seat()
 
     def sleep(self) -> None:
         """Give the accelerators' memory back; no call may be under way."""
@@ -200,7 +225,7 @@ class Pool:
         if self.config.place == "ray":
             from tasks.engines.node_child import NodeChild
 
-            return NodeChild(self.config, number, self.log_dir)
+            return NodeChild.of_engine(self.config, number, self.log_dir)
         return Child(self.config, number, self.log_dir)
 
     def _close(self, number: int) -> None:

@@ -12,66 +12,155 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from tasks.engines.child import PROJECT
 from tasks.engines.gpus import devices
+from tasks.engines.node_host import Seat
 from tasks.processes.child_process import parent_variables
+from tasks.training.environment import inherited, own_variables
 from tasks.training.grpo import UpdateJob, UpdateResult
+from tasks.training.node_member import NodeMember
 
 END_S = 10.0
-TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK")
+Place = Literal["local", "ray"]
 
 
 class TrainerDied(RuntimeError):
     """A process of the trainer ended without a result; nothing was published."""
 
 
-class Group:
-    """`num_processes` processes, each with a pipe, and one log.
+class Member(Protocol):
+    """What a group needs of one of its processes, wherever it runs."""
 
-    They start at the first job, or earlier by `start`.
+    pipe: Connection
+    log_file: Path
+
+    def ended(self, out: Path) -> str:
+        """How it ended, after the end of its pipe; `out` is where it wrote."""
+        ...
+
+    def close(self, patience_s: float) -> None:
+        """End it; kill it if it is computing or suspended for longer than `patience_s`."""
+        ...
+
+
+class LocalMember:
+    """A process of this machine, and the pipe to it."""
+
+    def __init__(self, program: str, log_file: Path, environment: dict[str, str]) -> None:
+        self.log_file = log_file
+        self.pipe, theirs = Pipe()
+        with open(log_file, "ab") as log, theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", program, str(theirs.fileno())],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                # Ctrl-C reaches the parent only, which then closes the group
+                start_new_session=True,
+            )
+
+    def ended(self, out: Path) -> str:
+        return cause_of_death(self.process.wait(), out)
+
+    def close(self, patience_s: float) -> None:
+        self.pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience_s)
+        self.process.kill()
+        self.process.wait()
+
+
+class Group:
+    """`num_processes` processes, each with a pipe.
+
+    They start at the first job, or earlier by `start`. Those of this machine have one log.
+
+    With `place="ray"` they are on the nodes of a cluster: at the `seats` of engines there, with
+    which they take turns, else wherever there is room. The group starts anew if the seats have
+    changed since the last job.
     """
 
     program = "tasks.training.member"
 
-    def __init__(self, log_file: Path, num_processes: int, device: str, threads: int) -> None:
+    def __init__(
+        self,
+        log_file: Path,
+        num_processes: int,
+        device: str,
+        threads: int,
+        place: Place = "local",
+        seats: Callable[[], Sequence[Seat]] | None = None,
+    ) -> None:
         self.log_file = log_file
         self.num_processes = num_processes
         self.device = device
         self.threads = threads
-        self.members: list[subprocess.Popen[bytes]] = []
-        self._pipes: list[Connection] = []
+        self.place = place
+        self._seats = seats
+        self._taken: list[Seat | None] = []
+        self._have_met = False
+        self.members: list[Member] = []
 
     def start(self) -> None:
-        """Start the processes and their imports, without waiting."""
+        """Start the processes and their imports; on nodes, without waiting for room."""
+        if self.place == "ray":
+            self._start_on_nodes()
+        elif not self.members:
+            meeting = meeting_place(self.num_processes)
+            for rank in range(self.num_processes):
+                environment = inherited(os.environ) | parent_variables() | self.environment()
+                if meeting:
+                    environment |= meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                self.members.append(LocalMember(self.program, self.log_file, environment))
+
+    def _start_on_nodes(self) -> None:
+        taken: list[Seat | None] = [None] * self.num_processes
+        if self._seats is not None:
+            taken = [*seats_for(self.num_processes, self.device, self._seats())]
+        if self.members and taken != self._taken:
+            self.close()
         if self.members:
             return
-        meeting = meeting_place(self.num_processes)
-        for rank in range(self.num_processes):
-            ours, theirs = Pipe()
-            environment = inherited(os.environ) | parent_variables() | self.environment() | meeting
-            if meeting:
-                environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            with open(self.log_file, "ab") as log, theirs:
-                command = [sys.executable, "-m", self.program, str(theirs.fileno())]
-                self.members.append(
-                    subprocess.Popen(
-                        command,
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        pass_fds=[theirs.fileno()],
-                        # Ctrl-C reaches the parent only, which then closes the group
-                        start_new_session=True,
-                    )
+        self._taken = taken
+        self._have_met = False
+        for rank, seat in enumerate(taken):
+            self.members.append(
+                NodeMember(
+                    self.program,
+                    rank,
+                    self.num_processes,
+                    self.log_file,
+                    device=self.device,
+                    threads=self.threads,
+                    seat=seat,
                 )
-            self._pipes.append(ours)
+            )
+
+    def _meet(self, out: Path) -> None:
+        """Tell processes on nodes where they find each other, once all have a node."""
+        if self._have_met or self.place == "local" or self.num_processes == 1:
+            return
+        addresses = []
+        for member in self.members:
+            assert isinstance(member, NodeMember)
+            address = member.free_address()
+            if address is None:
+                raise self._death(member, out)
+            addresses.append(address)
+        host, port = addresses[0]
+        for rank, member in enumerate(self.members):
+            meeting = torchrun_variables(host, port, self.num_processes, local_processes=1)
+            with contextlib.suppress(OSError):  # as in `_call`
+                # each sees only its own GPU, so that it is the first of its node
+                member.pipe.send(meeting | {"RANK": str(rank), "LOCAL_RANK": "0"})
+        self._have_met = True
 
     def train(self, job: UpdateJob) -> UpdateResult:
         """The first process's result, once all have theirs.
@@ -99,103 +188,103 @@ class Group:
 
         `out` is where they write, for the message if one dies.
         """
-        for pipe in self._pipes:
-            with contextlib.suppress(OSError):  # a dead process shows when its pipe is read
-                pipe.send(request)
+        members = {member.pipe: member for member in self.members}
         results: dict[Connection, Any] = {}
         try:
-            while len(results) < len(self._pipes):
-                for pipe in wait([pipe for pipe in self._pipes if pipe not in results]):
+            self._meet(out)
+            for pipe in members:
+                with contextlib.suppress(OSError):  # a dead process shows when its pipe is read
+                    pipe.send(request)
+            while len(results) < len(members):
+                for pipe in wait([pipe for pipe in members if pipe not in results]):
                     assert isinstance(pipe, Connection)
-                    results[pipe] = self._result(pipe, out)
+                    results[pipe] = self._result(members[pipe], out)
         except BaseException as problem:
-            if len(self._pipes) > 1 or not isinstance(problem, Exception):
+            if len(members) > 1 or not isinstance(problem, Exception):
                 self.close()
             raise
-        return results[self._pipes[0]]
+        return results[next(iter(members))]
 
-    def _result(self, pipe: Connection, out: Path) -> Any:
+    def _result(self, member: Member, out: Path) -> Any:
         try:
-            result = pipe.recv()
+            result = member.pipe.recv()
         except (EOFError, OSError):
-            died = self.members[self._pipes.index(pipe)]
-            died.wait()
-            self.close()
-            cause = cause_of_death(died.returncode, out)
-            raise TrainerDied(
-                f"the trainer's process ended by {cause}; its log is {self.log_file}"
-            ) from None
+            raise self._death(member, out) from None
         if isinstance(result, BaseException):
             raise result
         return result
 
+    def _death(self, member: Member, out: Path) -> TrainerDied:
+        """The error of a process that ended; the others end, too."""
+        cause = member.ended(out)
+        self.close()
+        return TrainerDied(f"the trainer's process ended by {cause}; its log is {member.log_file}")
+
     def close(self) -> None:
         """End the processes; kill those that are computing or suspended."""
-        for pipe in self._pipes:
-            pipe.close()  # a process that waits for a job ends when its pipe closes
+        for member in self.members:
+            member.pipe.close()  # a process that waits for a job ends when its pipe closes
         patience_s = END_S if len(self.members) == 1 else 1.0
         for member in self.members:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                member.wait(patience_s)
-            member.kill()
-            member.wait()
+            member.close(patience_s)
         self.members = []
-        self._pipes = []
 
     def environment(self) -> dict[str, str]:
-        """The environment variables of the processes.
+        """The environment variables of the processes of this machine.
 
-        Expandable segments: rows differ in length, and fixed blocks freed by one would not fit the
-        next. An allocator setting that the environment already has wins. TRL refuses a lone process
-        that sees several GPUs.
+        TRL refuses a lone process that sees several GPUs.
         """
-        path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        if self.device == "cpu":
-            return {
-                "PYTHONPATH": path,
-                "ACCELERATE_USE_CPU": "true",
-                "OMP_NUM_THREADS": str(self.threads),
-            }
-        cores = len(os.sched_getaffinity(0)) // self.num_processes
-        former = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-        allocator = os.environ.get("PYTORCH_ALLOC_CONF", former)
-        variables = {
-            "PYTHONPATH": path,
-            "PYTORCH_ALLOC_CONF": allocator,
-            "OMP_NUM_THREADS": str(max(cores, 1)),
-        }
-        if self.num_processes == 1:
-            variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices(1, 0))
-        return variables
+        gpus = None
+        if self.device == "cuda" and self.num_processes == 1:
+            gpus = devices(1, 0)
+        return own_variables(self.device, self.threads, self.num_processes, gpus)
 
 
-def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without torchrun's variables.
+def seats_for(num_processes: int, device: str, seats: Sequence[Seat]) -> list[Seat]:
+    """The seat of each process: a GPU of its own, or a node of CPUs, which processes may share.
 
-    A cluster may have set them, and a lone process would then wait for others.
+    Raises ValueError for too few GPUs.
 
-    >>> inherited({"WORLD_SIZE": "16", "RANK": "3", "LANG": "C"})
-    {'LANG': 'C'}
+    >>> a, b = Seat("a", ("0", "1")), Seat("b", ("0",))
+    >>> [(seat.node, *seat.gpus) for seat in seats_for(3, "cuda", [a, b])]
+    [('a', '0'), ('a', '1'), ('b', '0')]
+    >>> [seat.node for seat in seats_for(3, "cpu", [a, b])]
+    ['a', 'b', 'a']
     """
-    return {name: value for name, value in environment.items() if name not in TORCHRUN}
+    if device == "cpu":
+        return [Seat(seats[rank % len(seats)].node) for rank in range(num_processes)]
+    own = [Seat(seat.node, (gpu,)) for seat in seats for gpu in seat.gpus]
+    if len(own) < num_processes:
+        raise ValueError(
+            f"trainer_processes={num_processes} take turns with the engines on their GPUs, and"
+            f" these have {len(own)}: raise num_engines, or lower trainer_processes"
+        )
+    return own[:num_processes]
 
 
 def meeting_place(num_processes: int) -> dict[str, str]:
-    """Where the processes of a group find each other, in torchrun's variables.
+    """Where the processes of this machine find each other, in torchrun's variables.
 
-    Empty for a single process. A group is on one machine; over several, only the trainer alone can
-    be launched (`tasks.training.trainer`).
+    Empty for a single process.
     """
     if num_processes == 1:
         return {}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    return torchrun_variables("127.0.0.1", port, num_processes, local_processes=num_processes)
+
+
+def torchrun_variables(
+    host: str, port: int, num_processes: int, local_processes: int
+) -> dict[str, str]:
+    """What torchrun tells every process: the first one's address, how many there are in all, and
+    how many of one machine."""
     return {
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": host,
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(num_processes),
-        "LOCAL_WORLD_SIZE": str(num_processes),
+        "LOCAL_WORLD_SIZE": str(local_processes),
     }
 
 

@@ -1,7 +1,9 @@
-"""A process of the trainer: `python -m tasks.training.member FILE_DESCRIPTOR`.
+"""A process of the trainer: `python -m tasks.training.member FILE_DESCRIPTOR`, or `HOST PORT` of
+the flow if that is on another machine; the environment then has the key of the connection.
 
 It gets jobs and returns results through a pipe. If it gets a folder instead of a job, it writes
-there the optimizer state that the last job left in memory.
+there the optimizer state that the last job left in memory. If it gets a dict, these are torchrun's
+variables, which a process on a node learns once all have a node.
 
 Between jobs the GPU holds only what CUDA and NCCL keep: weights and moments wait in the host's
 memory.
@@ -19,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tasks.engines.child import connection
 from tasks.processes.child_process import die_with_parent, leave
 from tasks.processes.imports import leave_out
 
@@ -39,8 +42,11 @@ def serve(pipe: Connection) -> None:
     while True:
         try:
             request = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):  # the flow has closed it, or its machine is gone
             return
+        if isinstance(request, dict):
+            os.environ.update(request)
+            continue
         result: Any = None
         try:
             if isinstance(request, Path):
@@ -66,5 +72,5 @@ def _sendable(problem: Exception) -> Exception:
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
+    serve(connection(sys.argv[1:]))
     leave(0)

@@ -54,13 +54,22 @@ def test_an_engine_is_on_one_node(changes, num_nodes) -> None:
 @pytest.mark.parametrize(
     ("changes", "gpus_per_node", "what"),
     [
-        ({"trainer_processes": 16}, 8, "the trainer needs 16 GPUs of one node, and a node has 8"),
+        ({"trainer_processes": 16}, 8, "the trainer needs 16 GPUs, a node has 8, and the engines"),
         ({"engine.tensor_parallel": 8, "trainer_processes": 4}, 4, "an engine needs 8 GPUs"),
     ],
 )
 def test_what_is_larger_than_a_node_is_refused(changes, gpus_per_node, what) -> None:
     with pytest.raises(ValueError, match=what):
         nodes_of(settings(**changes), gpus_per_node)
+
+
+def test_a_trainer_larger_than_a_node_is_placed_on_the_nodes(tmp_path) -> None:
+    sizes = ("--set", "num_engines=16", "--set", "trainer_processes=16", "--hours", "30")
+    path, _ = launched(tmp_path, "slurm", *sizes)
+    (run,) = (line for line in path.read_text().splitlines() if "selfplay run" in line)
+    assert shlex.split(run)[-5:] == [
+        *("--set", "engine.place=ray", "--set", "trainer_place=ray", "--here"),
+    ]
 
 
 def test_an_sbatch_script_starts_ray_on_every_node_and_the_run_on_the_first(tmp_path) -> None:

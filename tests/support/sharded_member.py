@@ -2,8 +2,8 @@
 weights on CPUs."""
 
 import sys
-from multiprocessing.connection import Connection
 
+from tasks.engines.child import connection
 from tasks.processes.child_process import leave
 from tasks.processes.imports import leave_out
 from tasks.training.member import serve
@@ -15,5 +15,5 @@ if __name__ == "__main__":
 
     take_cpus_for_gpus()
     policy_files.FILE_SIZE = 4_000  # so that both processes write some of a policy
-    serve(Connection(int(sys.argv[1])))
+    serve(connection(sys.argv[1:]))
     leave(0)

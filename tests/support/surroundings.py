@@ -25,7 +25,8 @@ from flows.runtime.store_root import SOURCE
 from tests.support.stub_project import free_port
 
 KEPT = re.compile(
-    r"(PATH|USER|LOGNAME|TERM|TZ|CI|CC|CXX|CUDA_HOME|LANG|(LC|LD|NVIDIA)_\w+|(PYTHON|PYTEST|COV)\w*)"
+    r"(PATH|USER|LOGNAME|TERM|TZ|CI|CC|CXX|CUDA_HOME|LANG|SELFPLAY_TEST_CLUSTER"
+    r"|(LC|LD|NVIDIA)_\w+|(PYTHON|PYTEST|COV)\w*)"
 )
 OPENINGS = {
     "open",

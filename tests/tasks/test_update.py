@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.models.engine import Policy
-from tasks.training.group import Group
+from tasks.training.group import Group, LocalMember
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
 from tasks.update import Trainer, update, updated_policy
 from tests.support.rows import publish, row
@@ -85,15 +85,16 @@ def test_a_trainer_stays_for_the_next_update_if_it_is_resident(tmp_path, residen
     trainer = Trainer(tmp_path / "log", resident=resident)
     trainer.group.start()
     [member] = trainer.group.members
+    assert isinstance(member, LocalMember)
     with pytest.raises(ValueError, match="no such folder"):
         trainer.train(
             UpdateJob(
                 batch=batch_file(tmp_path), policy=tmp_path / "none", reference=BASE, out=tmp_path
             )
         )
-    assert (member.poll() is None) == resident
+    assert (member.process.poll() is None) == resident
     trainer.close()
-    assert member.poll() is not None
+    assert member.process.poll() is not None
 
 
 def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path, monkeypatch):

@@ -16,7 +16,10 @@ SPARE_HOURS = 1.3  # the plan is computed, not measured
 
 @dataclass(frozen=True)
 class Job:
-    """A run on nodes with the same number of GPUs. The flow and its trainer run on the first."""
+    """A run on nodes with the same number of GPUs.
+
+    The flow runs on the first, and so does a trainer that fits there.
+    """
 
     flow: str
     run: str
@@ -94,6 +97,8 @@ def make_job(request: JobRequest, cfg: MethodSettings, plan: Plan) -> Job:
         settings.append("engine.place=ray")
         if cfg.judge_engine is not None and cfg.judge_engine.kind == "vllm":
             settings.append("judge_engine.place=ray")
+        if cfg.trainer_processes > request.gpus_per_node and cfg.trainer_place == "local":
+            settings.append("trainer_place=ray")
     for setting in settings:
         words += ["--set", setting]
     push = None
@@ -114,20 +119,25 @@ def make_job(request: JobRequest, cfg: MethodSettings, plan: Plan) -> Job:
 
 
 def nodes_of(cfg: MethodSettings, gpus_per_node: int) -> int:
-    """Nodes that hold all engines; the trainer takes turns with those of the first.
+    """Nodes that hold all engines; the trainer takes turns with them.
 
-    An engine's GPUs are of one node. Raises ValueError if an engine, or the trainer, is larger than
-    a node.
+    An engine's GPUs are of one node. Raises ValueError if an engine is larger than a node, or if
+    the trainer is and needs more GPUs than the players' engines have.
     """
     sizes = cfg.num_engines * [cfg.engine.tensor_parallel]
+    taking_turns = sum(sizes)
     if cfg.judge_engine is not None and cfg.judge_engine.kind == "vllm":
         sizes.append(cfg.judge_engine.tensor_parallel)
-    for what, size in (("the trainer", cfg.trainer_processes), ("an engine", max(sizes))):
-        if size > gpus_per_node:
-            raise ValueError(
-                f"{what} needs {size} GPUs of one node, and a node has {gpus_per_node}: raise"
-                " --gpus-per-node, or lower trainer_processes or engine.tensor_parallel"
-            )
+    if max(sizes) > gpus_per_node:
+        raise ValueError(
+            f"an engine needs {max(sizes)} GPUs of one node, and a node has {gpus_per_node}: raise"
+            " --gpus-per-node, or lower engine.tensor_parallel"
+        )
+    if cfg.trainer_processes > max(gpus_per_node, taking_turns):
+        raise ValueError(
+            f"the trainer needs {cfg.trainer_processes} GPUs, a node has {gpus_per_node}, and the"
+            f" engines have {taking_turns}: raise num_engines, or lower trainer_processes"
+        )
     free = list[int]()
     for size in sorted(sizes, reverse=True):
         node = next((number for number, left in enumerate(free) if left >= size), None)

@@ -79,6 +79,18 @@ def test_the_gpus_of_an_engine_are_of_one_node(gpus, changes, room) -> None:
         assert f"have room for {room} of {cfg.num_engines} engine process(es)" in problem
 
 
+def test_a_trainer_has_room_on_any_nodes_and_needs_none_beside_engines() -> None:
+    nodes = [replace(GOOD, gpus=3.0, cpus=64.0), replace(GOOD, gpus=2.0, cpus=64.0)]
+    alone = {"engine.place": "local", "trainer_place": "ray"}
+    assert short_of_room(settings(**alone, trainer_processes=5), nodes) == []
+    (problem,) = short_of_room(settings(**alone, trainer_processes=6), nodes)
+    assert "have room for 5 of 6 trainer process(es) with 1 GPU(s)" in problem
+    turns = {"trainer_place": "ray", "num_engines": 5, "trainer_processes": 5}
+    assert short_of_room(settings(**turns), nodes) == []
+    with pytest.raises(ValueError, match="on their GPUs, and these have 5: raise num_engines"):
+        settings(**turns | {"trainer_processes": 6})
+
+
 def test_a_look_around_finds_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "marker").write_text("yes")
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tasks.training import kept_state
-from tasks.training.group import Group, TrainerDied
+from tasks.training.group import Group, LocalMember, TrainerDied
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
 from tests.support.grpo_jobs import SCHEMA, SETTINGS, make_models, make_rows
 
@@ -38,6 +39,11 @@ def folder(tmp_path_factory) -> Path:
 
 def group(tmp_path: Path, kind: type[Group] = Group) -> Group:
     return kind(tmp_path / "trainer.log", 2, "cpu", 1)
+
+
+def processes(group: Group) -> list[subprocess.Popen[bytes]]:
+    members = [member for member in group.members if isinstance(member, LocalMember)]
+    return [member.process for member in members]
 
 
 def job(
@@ -118,14 +124,14 @@ def test_processes_that_sharded_weights_train_an_adapter_next(tmp_path, folder, 
 def test_a_killed_process_ends_the_others_and_the_next_update_starts_anew(tmp_path, folder):
     pair = group(tmp_path)
     pair.start()
-    killed, other = pair.members
+    killed, other = processes(pair)
     threading.Timer(8, killed.send_signal, (signal.SIGKILL,)).start()
     with pytest.raises(TrainerDied, match="SIGKILL"):
         pair.train(job(tmp_path, folder, "long", LONG, num_rows=20_000))
     assert other.poll() is not None
     left = pair.train(job(tmp_path, folder, "short", LORA, state_later=True))
     assert left.num_datums == 5 and not left.state_is_written
-    pair.members[0].kill()
+    processes(pair)[0].kill()
     with pytest.raises(TrainerDied, match="SIGKILL"):
         pair.write_state(left.optimizer_state)
     with pytest.raises(TrainerDied, match="before they had written"):
@@ -136,7 +142,7 @@ def test_a_killed_process_ends_the_others_and_the_next_update_starts_anew(tmp_pa
 def test_a_stopped_process_is_waited_for_and_does_not_outlive_its_group(tmp_path, folder):
     pair = group(tmp_path)
     pair.start()
-    stopped = pair.members[1]
+    stopped = processes(pair)[1]
     time.sleep(1)
     stopped.send_signal(signal.SIGSTOP)
     threading.Timer(15, stopped.send_signal, (signal.SIGCONT,)).start()

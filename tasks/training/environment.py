@@ -1,0 +1,63 @@
+"""The environment of the trainer's processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from tasks.engines.child import PROJECT
+from tasks.processes.child_process import parent_variables
+
+TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK")
+
+
+def member_environment(
+    device: str, threads: int, num_processes: int, gpus: Sequence[str] | None = None
+) -> dict[str, str]:
+    """The environment of a process of the trainer, on the machine that calls this.
+
+    `gpus` are those that the process may see; None leaves that as it is.
+    """
+    return (
+        inherited(os.environ)
+        | parent_variables()
+        | own_variables(device, threads, num_processes, gpus)
+    )
+
+
+def own_variables(
+    device: str, threads: int, num_processes: int, gpus: Sequence[str] | None = None
+) -> dict[str, str]:
+    """The variables that are the trainer's own.
+
+    Expandable segments: rows differ in length, and fixed blocks freed by one would not fit the
+    next. An allocator setting that the environment already has wins.
+    """
+    path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    if device == "cpu":
+        return {
+            "PYTHONPATH": path,
+            "ACCELERATE_USE_CPU": "true",
+            "OMP_NUM_THREADS": str(threads),
+        }
+    cores = len(os.sched_getaffinity(0)) // num_processes
+    former = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    variables = {
+        "PYTHONPATH": path,
+        "PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", former),
+        "OMP_NUM_THREADS": str(max(cores, 1)),
+    }
+    if gpus is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    return variables
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without torchrun's variables.
+
+    A cluster may have set them, and a lone process would then wait for others.
+
+    >>> inherited({"WORLD_SIZE": "16", "RANK": "3", "LANG": "C"})
+    {'LANG': 'C'}
+    """
+    return {name: value for name, value in environment.items() if name not in TORCHRUN}
