@@ -93,13 +93,7 @@ class NodeChild:
 
     def seat(self) -> Seat | None:
         """Where it runs, once a node had room for it; None if it has ended."""
-        return self._asked(self._host.seat.remote())
-
-    def free_address(self) -> tuple[str, int] | None:
-        """An address of its node with a free port, once a node had room; None if it has ended."""
-        return self._asked(self._host.free_address.remote())
-
-    def _asked(self, answer: Any) -> Any:
+        answer = self._host.seat.remote()
         while self._relay.is_alive():
             done, _ = self._ray.wait([answer], timeout=LOOK_EVERY_S)
             if done:

@@ -72,15 +72,6 @@ class NodeHost:
             gpus=tuple(name for name in visible if name),
         )
 
-    def free_address(self) -> tuple[str, int]:
-        """This node's address, and a port of it that is free at the moment."""
-        import ray
-
-        address = ray.util.get_node_ip_address()
-        with socket.socket() as free:
-            free.bind((address, 0))
-            return address, free.getsockname()[1]
-
     def wait(self) -> str:
         """How the process ended, when it has."""
         status = self._process.wait()

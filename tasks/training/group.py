@@ -23,6 +23,7 @@ from tasks.engines.node_host import Seat
 from tasks.processes.child_process import parent_variables
 from tasks.training.environment import inherited, own_variables
 from tasks.training.grpo import UpdateJob, UpdateResult
+from tasks.training.member import ADDRESS
 from tasks.training.node_member import NodeMember
 
 END_S = 10.0
@@ -144,16 +145,13 @@ class Group:
             )
 
     def _meet(self, out: Path) -> None:
-        """Tell processes on nodes where they find each other, once all have a node."""
+        """Tell processes on nodes where they find each other, once all have started."""
         if self._have_met or self.place == "local" or self.num_processes == 1:
             return
-        addresses = []
         for member in self.members:
-            assert isinstance(member, NodeMember)
-            address = member.free_address()
-            if address is None:
-                raise self._death(member, out)
-            addresses.append(address)
+            with contextlib.suppress(OSError):  # as in `_call`
+                member.pipe.send(ADDRESS)
+        addresses = [self._result(member, out) for member in self.members]
         host, port = addresses[0]
         for rank, member in enumerate(self.members):
             meeting = torchrun_variables(host, port, self.num_processes, local_processes=1)

@@ -2,8 +2,11 @@
 the flow if that is on another machine; the environment then has the key of the connection.
 
 It gets jobs and returns results through a pipe. If it gets a folder instead of a job, it writes
-there the optimizer state that the last job left in memory. If it gets a dict, these are torchrun's
-variables, which a process on a node learns once all have a node.
+there the optimizer state that the last job left in memory.
+
+A process on a node is first asked for an address at which others can meet it, once it has started:
+a port that was free before the imports might be taken after them. Then it gets torchrun's
+variables, a dict.
 
 Between jobs the GPU holds only what CUDA and NCCL keep: weights and moments wait in the host's
 memory.
@@ -15,6 +18,7 @@ import gc
 import logging
 import os
 import pickle
+import socket
 import sys
 import traceback
 from multiprocessing.connection import Connection
@@ -24,6 +28,8 @@ from typing import Any
 from tasks.engines.child import connection
 from tasks.processes.child_process import die_with_parent, leave
 from tasks.processes.imports import leave_out
+
+ADDRESS = "address"  # a request
 
 
 def serve(pipe: Connection) -> None:
@@ -44,6 +50,9 @@ def serve(pipe: Connection) -> None:
             request = pipe.recv()
         except (EOFError, OSError):  # the flow has closed it, or its machine is gone
             return
+        if request == ADDRESS:
+            pipe.send(_free_address(pipe))
+            continue
         if isinstance(request, dict):
             os.environ.update(request)
             continue
@@ -61,6 +70,15 @@ def serve(pipe: Connection) -> None:
             torch.cuda.empty_cache()
         sys.stdout.flush()
         pipe.send(result)
+
+
+def _free_address(pipe: Connection) -> tuple[str, int]:
+    """The address at which this node reaches the flow, and a port of it that is free."""
+    with socket.socket(fileno=os.dup(pipe.fileno())) as connection:
+        host = connection.getsockname()[0]
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return host, free.getsockname()[1]
 
 
 def _sendable(problem: Exception) -> Exception:

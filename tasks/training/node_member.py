@@ -51,10 +51,6 @@ class NodeMember:
         """The node's name, the actor's process and the trainer's."""
         return self._child.pids()
 
-    def free_address(self) -> tuple[str, int] | None:
-        """An address of its node with a free port, once it has a node; None if it has ended."""
-        return self._child.free_address()
-
     def ended(self, out: Path) -> str:
         """How it ended, after the end of its pipe."""
         cause = self._child.ended()
