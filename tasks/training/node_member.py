@@ -28,7 +28,7 @@ class NodeMember:
         seat: Seat | None,
     ) -> None:
         gpus = None
-        needs = {"num_cpus": 0}
+        needs: dict[str, float] = {"num_cpus": 0}
         if seat is not None:
             gpus = seat.gpus
         elif device == "cuda":
