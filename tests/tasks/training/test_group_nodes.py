@@ -62,6 +62,7 @@ def test_two_nodes_make_the_updates_of_two_processes_here_and_of_one(
         "alone": Group(tmp_path / "alone.log", 1, "cpu", 1),
     }
     losses = {}
+    started = {}
     made = {}
     for name, group in groups.items():
         first = group.train(
@@ -76,12 +77,12 @@ def test_two_nodes_make_the_updates_of_two_processes_here_and_of_one(
         group.close()
         losses[name] = [step.loss for step in (*first.steps, *second.steps)]
         made[name] = weights_of(second.policy)
-        before = weights_of(first.policy)
+        started[name] = weights_of(first.policy)
     assert losses["nodes"] == losses["here"]
     assert made["nodes"].keys() == made["here"].keys()
     assert all(made["nodes"][name].equal(made["here"][name]) for name in made["here"])
     assert losses["nodes"] == pytest.approx(losses["alone"], rel=1e-4, abs=1e-6)
-    assert relative_difference(before, made["nodes"], made["alone"]) < BOUND
+    assert relative_difference(started["alone"], made["nodes"], made["alone"]) < BOUND
 
 
 def test_a_lost_node_fails_the_update_and_the_next_one_goes_on_from_its_checkpoint(
