@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -209,8 +210,29 @@ class Group:
         except (EOFError, OSError):
             raise self._death(member, out) from None
         if isinstance(result, BaseException):
+            ended = self._ended_beside(member)
+            if ended is not None:
+                raise self._death(ended, out) from result
             raise result
         return result
+
+    def _ended_beside(self, member: Member) -> Member | None:
+        """Another process that has ended: this one's failure may only follow from that.
+
+        The end of a process on a node is known a moment later. Waits until all others have
+        answered, and for a while at most: they may wait for the one that failed.
+        """
+        others = {other.pipe: other for other in self.members if other is not member}
+        until = time.monotonic() + END_S
+        while others and time.monotonic() < until:
+            for pipe in wait(list(others), timeout=until - time.monotonic()):
+                assert isinstance(pipe, Connection)
+                other = others.pop(pipe)
+                try:
+                    pipe.recv()
+                except (EOFError, OSError):
+                    return other
+        return None
 
     def _death(self, member: Member, out: Path) -> TrainerDied:
         """The error of a process that ended; the others end, too."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,32 @@ def test_a_failure_of_both_is_the_callers_and_leaves_no_process(tmp_path, folder
     assert not [
         p for p in psutil.Process(os.getpid()).children() if "tasks.training.member" in p.cmdline()
     ]
+
+
+class Scripted:
+    """A member that has sent `answers`, and may have ended since."""
+
+    def __init__(self, tmp_path: Path, *answers: Any, ends: bool = False) -> None:
+        self.log_file = tmp_path / "log"
+        self.pipe, self._theirs = Pipe()
+        for answer in answers:
+            self._theirs.send(answer)
+        if ends:
+            self._theirs.close()
+
+    def ended(self, out: Path) -> str:
+        return "the loss of its node"
+
+    def close(self, patience_s: float) -> None:
+        self.pipe.close()
+
+
+def test_a_failure_that_follows_from_the_end_of_another_process_is_told_as_that_end(tmp_path):
+    pair = group(tmp_path)
+    reset = RuntimeError("Connection reset by peer")
+    pair.members = [Scripted(tmp_path, reset), Scripted(tmp_path, ends=True)]
+    with pytest.raises(TrainerDied, match="ended by the loss of its node"):
+        pair.write_state(tmp_path)
+    pair.members = [Scripted(tmp_path, reset), Scripted(tmp_path, ValueError("its own"))]
+    with pytest.raises(RuntimeError, match="reset by peer"):
+        pair.write_state(tmp_path)
