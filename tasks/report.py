@@ -16,10 +16,11 @@ from pathlib import Path
 
 from tasks.findings.find import Finding, findings
 from tasks.findings.rules import SHIPPED
+from tasks.percent import percent
 from tasks.reports import checks, information, learning, measures, needles, types
 from tasks.reports.about import about
 from tasks.reports.data import Source, made_until, open_source, placed
-from tasks.reports.draw import Colours, Plot, percent
+from tasks.reports.draw import Colours, Plot
 from tasks.reports.examples import Example, examples
 from tasks.reports.learning import Tile
 from tasks.reports.page import HERE, Section, render, report_file, viewer_page, write_page

@@ -285,7 +285,7 @@ def judge_claims(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[R
                 "threshold": claim.threshold,
                 "set before": "yes" if is_set_before else "no",
                 "seeds": counted(seeds, claim.seeds or study.num_seeds),
-                "mean [95 %]": str(verdict.interval),
+                "mean [95%]": str(verdict.interval),
                 "by seed": ", ".join(by_seed),
                 "verdict": verdict.says,
                 "smallest visible": _smallest_visible(verdict.smallest_visible),

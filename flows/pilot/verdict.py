@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flows.pilot.signals import FilterSignal, RewardSignal, RoleSignal, Signals
+from tasks.percent import percent
 
 Outlook = Literal["will learn", "weak signal", "no signal"]
 ORDER: tuple[Outlook, ...] = ("will learn", "weak signal", "no signal")
@@ -84,8 +85,8 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
     if signals.agreement is not None and signals.agreement < FEW_AGREE:
         yield Reason(
             "weak signal",
-            f"a judge's votes on one answer agree with their majority in {signals.agreement:.0%} of"
-            " cases, and 50% is chance",
+            f"a judge's votes on one answer agree with their majority in"
+            f" {percent(signals.agreement)} of cases, and 50% is chance",
             "Use a stronger judge, or an answer that a rule can compare.",
         )
 
@@ -111,7 +112,7 @@ def _unreadable(role: RoleSignal, has_tasks: bool) -> Iterator[Reason]:
         outlook = "no signal"
     yield Reason(
         outlook,
-        f"{role.readable:.0%} of {role.num_replies} replies of the {role.name} can be read"
+        f"{percent(role.readable)} of {role.num_replies} replies of the {role.name} can be read"
         f" (most frequent reason: {reason})",
         advice,
     )

@@ -11,6 +11,7 @@ first, and a rule speaks at most once. Rules are SQL files (see `tasks.findings.
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import duckdb
 
 from tasks.findings.rules import SEVERITIES, Rule, Unreadable, read_rules
+from tasks.percent import percent
 from tasks.reports.data import described, tables_until
 from tasks.reports.statement import parameters_of, with_values
 from warehouse.lake import Lake
@@ -28,6 +30,18 @@ from warehouse.stopped import stopped
 Ask = Callable[[str, dict[str, Any]], list[Row]]  # a statement and its parameters
 MOST_ROWS = 50
 BROKEN = "note"
+
+
+class _Sentences(string.Formatter):
+    """`str.format`, but `{share:%}` is written as shares are everywhere."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "%":
+            return percent(value)
+        return super().format_field(value, format_spec)
+
+
+SENTENCES = _Sentences()
 
 
 @dataclass(frozen=True)
@@ -106,7 +120,7 @@ def _apply(rule: Rule, ask: Ask, values: dict[str, Any]) -> Finding | None:
         rule=rule.name,
         title=rule.title,
         severity=rule.severity,
-        sentence=rule.sentence.format(**{**rule.thresholds, **row}),
+        sentence=SENTENCES.vformat(rule.sentence, (), {**rule.thresholds, **row}),
         number=row["number"],
         compared_with=row["compared_with"],
         comparison=rule.comparison,

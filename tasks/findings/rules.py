@@ -4,7 +4,7 @@ A file begins with a header of comments, then has two statements:
 
     -- title:         the judge errs where it trains
     -- severity:      serious
-    -- sentence:      the judge is wrong on {number:.1%} of ... in iteration {iteration}
+    -- sentence:      the judge is wrong on {number:%} of ... in iteration {iteration}
     -- compared with: the same share in the iterations before
     -- page:          judge
     -- $z = 3:        standard errors between the two shares
@@ -17,8 +17,9 @@ A file begins with a header of comments, then has two statements:
 
 The first statement yields no row if there is nothing to say. Its first row is the finding:
 `number`, `compared_with` (or null), and whatever else the sentence names. The sentence is a
-template of Python's `str.format`. The second statement selects the rows that the finding is about;
-it may name every column of the first one's row, and every threshold.
+template of Python's `str.format`, in which `{number:%}` is a share as it is written everywhere:
+5.9% or 33%. The second statement selects the rows that the finding is about; it may name every
+column of the first one's row, and every threshold.
 
 `$run` is the run. `$made` is a JSON list of its tables with what making them cost, `$settings` its
 configuration and `$stopped` the error that stopped it, as JSON or null.

@@ -19,6 +19,7 @@ from typing import Any
 
 import jinja2
 
+from tasks.percent import percent
 from tasks.reports.data import tables_until
 from tasks.reports.statement import parameters_of
 from warehouse.lake import Lake
@@ -117,9 +118,9 @@ def share(value: float | None) -> str:
     """A share as text, in percent; a dash for None.
 
     >>> share(0.9412), share(None)
-    ('94.1 %', '–')
+    ('94.1%', '–')
     """
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return "–" if value is None else percent(value)
 
 
 def cell(text: str | None, longest: int = 80) -> str:

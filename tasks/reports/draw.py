@@ -246,23 +246,6 @@ def short(text: str, limit: int = 34) -> str:
     return text[: limit - 1].rstrip() + "…"
 
 
-def percent(part: float, whole: float) -> str:
-    """A share in percent, with more digits near 0 and 100.
-
-    >>> percent(1, 3), percent(1, 32), percent(999, 1000), percent(0, 4), percent(0, 0)
-    ('33 %', '3.1 %', '99.9 %', '0 %', 'none')
-    """
-    if not whole:
-        return "none"
-    share = 100 * part / whole
-    if 0 < share < 1:
-        return f"{share:.2g} %"
-    is_extreme = share < 10 or share > 90
-    if is_extreme and share % 100:
-        return f"{share:.1f} %"
-    return f"{share:.0f} %"
-
-
 def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
     """Add a legend for one or several axes, outside them, where it hides nothing.
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 from urllib.parse import urlencode
 
+from tasks.percent import percent
 from tasks.reports.draw import (
     GREY,
     Colours,
@@ -17,7 +18,6 @@ from tasks.reports.draw import (
     hover,
     iteration_axis,
     legend,
-    percent,
     progress,
     value_says,
 )

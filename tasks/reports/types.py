@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from tasks.percent import percent
 from tasks.reports.draw import (
     Colours,
     Plot,
@@ -13,7 +14,6 @@ from tasks.reports.draw import (
     draw,
     iteration_axis,
     legend,
-    percent,
     progress,
     short,
 )

@@ -55,9 +55,9 @@ def test_a_claim_is_shown_only_if_the_whole_interval_is_beyond_its_threshold(see
     """Student's t for two seeds is 12.706: the gains 0.25 and 0.5 have a mean of 0.375 ± 1.588, so
     two seeds cannot tell, although both gain more than the threshold of 0.2."""
     learns, helps = claims.judge_claims(STUDY, seeds)
-    assert (learns["mean [95 %]"], learns["by seed"]) == ("0.375 [-1.213, 1.963]", "0.250, 0.500")
+    assert (learns["mean [95%]"], learns["by seed"]) == ("0.375 [-1.213, 1.963]", "0.250, 0.500")
     assert (learns["verdict"], learns["smallest visible"]) == ("cannot tell", "1.588")
-    assert (helps["mean [95 %]"], helps["by seed"]) == ("0.000 [-1.588, 1.588]", "0.125, -0.125")
+    assert (helps["mean [95%]"], helps["by seed"]) == ("0.000 [-1.588, 1.588]", "0.125, -0.125")
     assert helps["verdict"] == "cannot tell"
 
 

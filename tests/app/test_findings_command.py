@@ -21,7 +21,7 @@ def test_findings_print_a_sentence_and_its_rule_and_json_holds_sql_and_rows(stor
     judged(store, 1, wrong=set())
     judged(store, 2, wrong=set(range(8)))
     shown = " ".join(line.strip() for line in lines("findings", "r"))
-    assert shown.startswith("!! The judge is wrong on 20.0% of the verdicts that iteration 2's")
+    assert shown.startswith("!! The judge is wrong on 20% of the verdicts that iteration 2's")
     assert "rule judge_errs_in_training" in shown
     (finding,) = json.loads("\n".join(lines("findings", "r", "--json")))
     assert len(finding["rows"]) == 16 and "$" not in finding["sql"]
@@ -79,7 +79,7 @@ def test_the_end_of_a_run_has_its_findings_scores_and_next_commands(store, capsy
         score(store.run("r").iteration(iteration), "held", "score", n=10, score=iteration / 4)
     print_end("r")
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith("!! The judge is wrong on 20.0%")
+    assert shown[0].startswith("!! The judge is wrong on 20%")
     assert shown[-2] == "held-out score of r: 0.000 → 0.250 → 0.500"
     assert shown[-1] == "next: selfplay view r, selfplay status r, selfplay judge r"
     print_end("r", is_completed=False)
@@ -89,9 +89,7 @@ def test_the_end_of_a_run_has_its_findings_scores_and_next_commands(store, capsy
 def test_the_end_of_a_run_without_held_out_scores_says_how_to_get_one(store, capsys):
     rows(at(store, 1), "tasks", {"task_id": "t"})
     print_end("r")
-    assert capsys.readouterr().out.splitlines() == [
-        "next: selfplay view r, selfplay status r, selfplay judge r"
-    ]
+    assert capsys.readouterr().out.splitlines() == ["next: selfplay view r, selfplay status r"]
     rows(at(store, 1), "updates", {})
     print_end("r")
     assert capsys.readouterr().out.splitlines()[0] == (

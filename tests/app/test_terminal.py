@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from flows.app.command.evaluate import list_benchmarks
+from flows.app.command.screen import print_prose
 from flows.app.command.tables import is_too_wide, print_records, print_table
 
 ADDRESS = "mine/iter-001/challenger/step-001/rollouts.challenger"
@@ -44,8 +45,27 @@ def test_a_narrow_terminal_cuts_off_no_name_and_no_number(
             "why": "sampled once more",
         }
     ]
-    [line] = [line for line in shown(rows, columns, monkeypatch) if ADDRESS in line]
-    assert {"generate", "1234567", "26.784"} <= set(line.split())
+    lines = shown(rows, columns, monkeypatch)
+    assert {"generate", "1234567", "26.784"} <= set(" ".join(lines).replace(";", " ").split())
+    assert ADDRESS in "".join(lines)
+    if columns == 80:
+        assert max(map(len, lines)) < columns
+
+
+def test_columns_of_zeros_give_way_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"address": ADDRESS, "rows": n, "gpu_s": 0.0, "hours": "0.000"} for n in (12, 7)]
+    lines = shown(rows, 68, monkeypatch)
+    assert lines[0] == "0 in every row: gpu_s, hours"
+    assert [line.split()[3] for line in lines if ADDRESS in line] == ["12", "7"]
+
+
+def test_prose_is_one_line_in_a_pipe_and_wrapped_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_prose("word " * 30)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    lines = at_width(40, monkeypatch, lambda: print_prose("word " * 30))
+    assert len(lines) == 4 and max(map(len, lines)) < 40
 
 
 def test_prose_is_wrapped_between_words_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:

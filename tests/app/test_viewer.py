@@ -48,6 +48,7 @@ PAGES = [
     "/run/mine/document?id=d%2F1",
     "/run/mine/updates",
     "/run/mine/update?iteration=1&phase=training&step=1",
+    "/run/mine/update?iteration=1&phase=training&step=1&low=1&high=2",
     "/across?run=mine&task=t1",
     "/across?document=d%2F1",
     "/compare?run=mine",
@@ -56,6 +57,8 @@ PAGES = [
     "/search",
     "/search?text=plain",
     "/search/rollouts?text=7&run=mine",
+    "/search?role=answerer",
+    "/search/rollouts?role=answerer&run=mine",
     "/search/tasks?text=7",
     "/search/prompts?text=7&regex=1",
     "/search/documents?text=7",
@@ -348,7 +351,7 @@ def test_the_funnel_has_the_order_of_the_tests_not_of_their_counts(store):
         store.publish(draft, place.address("selections"), {**recipe, **params})
     page = open_page(client_of(store), "/run/mine/candidates?iteration=2").text
     said = " ".join(page.split())
-    assert "failed a gate 3 30.0 %, 7 left too easy 5 50.0 %, 2 left kept 2" in said
+    assert "failed a gate 3 30%, 7 left too easy 5 50%, 2 left kept 2" in said
 
 
 def test_scores_that_are_not_comparable_are_named_and_not_drawn(store):

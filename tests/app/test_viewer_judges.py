@@ -129,3 +129,43 @@ def test_a_character_of_several_tokens_is_one_piece_with_their_joint_probability
         round(math.exp(moon["logprob"]), 4) == 0.5 ** (len(ids) - len(pieces) + 1)
         and moon["heat"] >= 2
     )
+
+
+def test_an_update_has_a_histogram_of_its_advantages_whose_bars_lead_to_their_rows(store):
+    """30 datums with advantages of -1, 20 of 0, 10 of +1: three bars, at the ends and the middle
+    of 24."""
+    place = lay(store).iteration(1).phase("solving").step(1)
+    advantages = [-1.0] * 30 + [0.0] * 20 + [1.0] * 10
+    publish(
+        place,
+        "batches",
+        *(
+            row("batches", rollout_id=f"b{n}", advantage=value, loss_mask=[1])
+            for n, value in enumerate(advantages)
+        ),
+    )
+    publish(place, "updates", row("updates", role="answerer", policy="p2", parent="p1"))
+    browser = client_of(store)
+    address = "/run/mine/update?iteration=1&phase=solving&step=1"
+    bars = [link for link in open_page(browser, address).links() if "low=" in link]
+    assert [link.partition("low=")[2] for link in bars] == [
+        "-1.0&high=-1.0#batch",
+        "0.0&high=0.0#batch",
+        "1.0&high=1.0#batch",
+    ]
+    shown = open_page(browser, bars[1]).links()
+    assert {link for link in shown if "rollout?id=b" in link} == {
+        f"/run/mine/rollout?id=b{n}" for n in range(30, 50)
+    }
+
+
+def test_rollouts_of_a_role_can_be_searched_with_and_without_a_text(browser):
+    def found(query: str) -> set[str]:
+        links = open_page(browser, f"/search/rollouts?run=mine&{query}").links()
+        return {link for link in links if "rollout?id=" in link}
+
+    answers = found("role=answerer")
+    assert "/run/mine/rollout?id=a1" in answers
+    assert "/run/mine/rollout?id=j1" not in answers and found("role=judge")
+    assert not found("role=nobody")
+    assert not found("role=answerer&text=no+such+words")

@@ -96,6 +96,24 @@ def test_a_key_labels_and_the_label_is_there_after_a_restart(viewer):
     again.close()
 
 
+def test_a_label_in_a_sample_leads_on_and_the_last_one_back_to_the_list(viewer):
+    viewer.open("/run/mine/read?stratum=role&n=3")
+    tab = viewer.tab
+    num_items = tab.eval("document.querySelectorAll('[data-list] tbody tr').length")
+    assert num_items > 1
+    tab.press("j")
+    tab.press("o")
+    tab.wait("location.pathname === '/run/mine/rollout' && document.readyState === 'complete'")
+    for _ in range(num_items - 1):
+        here = tab.eval("location.search")
+        tab.press("1")
+        tab.wait(f"location.search !== '{here}' && document.readyState === 'complete'")
+    tab.press("2")
+    tab.wait("location.pathname === '/run/mine/read' && document.readyState === 'complete'")
+    opinions = [r["opinion"] for r in query(viewer.store.root, "from annotations")]
+    assert sorted(opinions) == ["bad", *["good"] * (num_items - 1)]
+
+
 def test_a_stage_at_work_moves_without_a_reload(viewer):
     place = viewer.store.run("mine").iteration(2)
     shards = viewer.store.shards(

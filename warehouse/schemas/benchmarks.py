@@ -104,7 +104,7 @@ class Comparison(TypedDict):
     base_score: Annotated[float, "the same of the other policy"]
     difference: Annotated[float, "score - base_score"]
     low: Annotated[
-        float | None, "lower end of the 95 % interval of the difference, in pairs", "n is below 2"
+        float | None, "lower end of the 95% interval of the difference, in pairs", "n is below 2"
     ]
     high: Annotated[float | None, "upper end", "n is below 2"]
 

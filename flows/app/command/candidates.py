@@ -93,7 +93,7 @@ def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | N
         raise ValueError(f"{policy.id} is its own base: name another model by --against MODEL")
     subtract(exam, at, scores, policy, exam.take(at_base, base), base)
     rows = query(store_root(), DIFFERENCES, {**place, "base": base.id})
-    print_table(rows, f"minus {base.id}, with 95 % intervals, item by item")
+    print_table(rows, f"minus {base.id}, with 95% intervals, item by item")
 
 
 def print_published(published: dict[str, float], name: str, differs: list[str]) -> None:

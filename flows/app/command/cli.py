@@ -30,6 +30,7 @@ from flows.app.command.mirror import pull, push
 from flows.app.command.new import new
 from flows.app.command.pilot import pilot
 from flows.app.command.plan import plan
+from flows.app.command.screen import Failure, print_prose
 from flows.app.command.seeds import seeds
 from flows.app.command.serve import serve
 from flows.app.command.services import down, services, stop, up
@@ -105,11 +106,11 @@ class Group(click.Group):
             message = str(problem)
             if ".parquet'" in message:
                 message += DAMAGED
-            raise click.ClickException(message) from problem
+            raise Failure(message) from problem
         except OSError as problem:
             if problem.filename is None:
                 raise
-            raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
+            raise Failure(f"{problem.filename}: {problem.strerror}") from problem
 
 
 def _first_sentence(command: click.Command) -> str:
@@ -322,12 +323,12 @@ def why(
             "what this costs with all that is made from it, by what the tables took before",
         )
     if inquiry.unmade:
-        click.echo(
+        print_prose(
             f"then the flow makes what it never made, from {inquiry.unmade} on: at a cost"
             " that no recipe knows"
         )
     if inquiry.stopped:
-        click.echo(f"then the flow stops by itself: {inquiry.stopped}")
+        print_prose(f"then the flow stops by itself: {inquiry.stopped}")
 
 
 @main.command()
@@ -452,7 +453,7 @@ def compare(names: tuple[str, ...]) -> None:
         print_table(rows, title)
     apart = incomparable(store, names)
     for benchmark, why in apart.items():
-        click.echo(f"not compared: {benchmark}: {why}")
+        print_prose(f"not compared: {benchmark}: {why}")
     with waiting("the page's figures"):
         page = report_runs(
             store,

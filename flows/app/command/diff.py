@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.app.command.screen import print_prose
 from flows.app.command.tables import print_table
 from flows.runtime.store_root import existing_store
 
@@ -35,7 +36,7 @@ def diff(one: str, other: str) -> None:
     if difference is None:
         click.echo(f"{one} and {other} are the same: all {num_equal} tables are equal")
         return
-    click.echo(
+    print_prose(
         f"equal: the first {num_equal} tables that {one} made; then {difference.place} differs"
     )
     if difference.parts:

@@ -29,17 +29,32 @@ def print_end(name: str, is_completed: bool = True) -> None:
             " questions with answers"
         )
     if is_completed:
-        commands = [
-            f"selfplay view {name}",
-            f"selfplay status {name}",
-            f"selfplay judge {name}",
-        ]
+        commands = [f"selfplay view {name}", f"selfplay status {name}"]
+        if _has_judge(store, name):
+            commands.append(f"selfplay judge {name}")
     else:
         commands = [f"selfplay status {name}", f"selfplay why {name}"]
     click.echo(f"next: {', '.join(commands)}")
+
+
+def _has_judge(store: Store, name: str) -> bool:
+    """Whether a model judged anything: an answer by a criterion or a vote, or a task at a gate."""
+    from warehouse.query import query
+
+    return bool(query(store.root, JUDGED, {"run": name}))
 
 
 def _has_learnt(store: Store, name: str) -> bool:
     from warehouse.query import query
 
     return bool(query(store.root, "select 1 from updates where run = $run limit 1", {"run": name}))
+
+
+JUDGED = """
+    select 1 from judgments where run = $run
+    union all
+    select 1 from votes where run = $run
+    union all
+    select 1 from gates where run = $run and judge_rollout_id is not null
+    limit 1
+"""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows.app.command.screen import print_prose
 from flows.app.command.start import inquire
 from flows.app.service.waiting import waiting
 from flows.runtime.store_root import existing_store
@@ -47,11 +48,11 @@ def fork(name: str, new: str, iteration: int) -> None:
     _check_complete(request, iteration)
     again = request.model_copy(update={"run": new})
     made = forking.fork(store, name, new, iteration, {REQUEST: again.model_dump(mode="json")})
-    click.echo(
+    print_prose(
         f"{new} shares {made.num_tables} tables, {made.num_bytes / 1e6:.1f} MB, with {name}, up to"
         f" iteration {iteration}. To continue it, with other settings if you like:"
-        f" {_command(again)}"
     )
+    click.echo(f"  {_command(again)}")
 
 
 def _check_complete(request: Request, iteration: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.app.command.findings import check_run
+from flows.app.command.screen import print_prose
 from flows.app.command.tables import print_table, visible
 from flows.runtime.store_root import existing_store
 
@@ -55,10 +56,12 @@ def judge(name: str, by: str, iteration: int | None, folder: Path | None) -> Non
         _write(trial, folder)
         return
     if not trial.overall:
-        click.echo(
+        print_prose(
             "no verdict of this run can be held against a standard: it has no truth, canaries,"
             " labels, rule or auditor"
         )
+        if not trial.asked_again:
+            return
     print_table([_short(row) for row in trial.overall], "agreement")
     print_table([_short(row, by) for row in trial.by[by]], f"by {by}")
     if trial.asked_again:

@@ -118,7 +118,7 @@ def show_certificate(shares: list[Share]) -> None:
             "n": share.n,
             "valid": share.valid,
             "share": f"{share.share:.3f}",
-            "95 % interval": f"{share.low:.3f} to {share.high:.3f}",
+            "95% interval": f"{share.low:.3f} to {share.high:.3f}",
         }
         for share in shares
     ]

@@ -182,4 +182,4 @@ def _print_differences(ours: ExamScores, best: ExamScores) -> None:
         label=ours.exam.label,
     )
     rows = query(store_root(), DIFFERENCES, {**ours.place, "base": base})
-    print_table(rows, f"minus {base}, with 95 % intervals, item by item")
+    print_table(rows, f"minus {base}, with 95% intervals, item by item")

@@ -12,6 +12,7 @@ from flows.app.command.launch import find_flow, make_parameters, method_of, read
 from flows.app.command.tables import print_table
 from flows.app.service.site import Site
 from flows.runtime.store_root import in_workspace, open_store
+from tasks.percent import percent
 
 if TYPE_CHECKING:
     from flows.pilot.signals import Signals
@@ -80,7 +81,7 @@ def _show(signals: Signals, verdict: Verdict, run: str) -> None:
     if signals.rewards:
         print_table(_of_rewards(signals), "groups of rewards")
     if signals.agreement is not None:
-        click.echo(f"votes on one answer agree with their majority: {signals.agreement:.0%}")
+        click.echo(f"votes on one answer agree with their majority: {percent(signals.agreement)}")
     if signals.metrics:
         rows = [
             {"measured": each.metric, "mean": f"{each.value:.3f}", "limit": each.limit}
@@ -106,9 +107,9 @@ def _of_roles(signals: Signals) -> list[dict[str, Any]]:
         {
             "role": role.name,
             "replies": role.num_replies,
-            "readable": f"{role.readable:.0%}",
+            "readable": percent(role.readable),
             "tokens, mean": f"{role.num_tokens:.0f}",
-            "cut off": f"{role.cut_off:.0%}",
+            "cut off": percent(role.cut_off),
         }
         for role in signals.roles
     ]

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.app.command.screen import print_prose
 from flows.app.command.tables import print_table
+from tasks.percent import percent
 
 if TYPE_CHECKING:
     from flows.plan.cpu import CPUPlan
@@ -66,9 +68,9 @@ def plan(
             print_cpus(f"{flow}/{profile}", plan_on_cpus(cfg, workload), cfg.iterations)
         return
     made = make_plan(cfg, GPUS[card], workload)
-    click.echo(f"{flow}/{profile} on {made.num_gpus} x {card}, computed, not measured")
+    print_prose(f"{flow}/{profile} on {made.num_gpus} x {card}, computed, not measured")
     print_table(memory_rows(made), "memory of each GPU")
-    click.echo(
+    print_prose(
         f"host: {made.host_gb:,.0f} GB of memory while an update begins,"
         f" {made.rollouts_gb:,.1f} GB for the rollouts of the largest stage; disk:"
         f" {made.disk_once_gb:,.0f} GB while it is written, {made.disk_gb:,.0f} GB over the run\n"
@@ -78,15 +80,15 @@ def plan(
     if price is not None:
         print_price(made, cfg.iterations, price)
     if made.verdict == "tight":
-        click.echo(
-            "tight: an update leaves less than 10 % of a card; fragmentation may take that, so try"
+        print_prose(
+            "tight: an update leaves less than 10% of a card; fragmentation may take that, so try"
             " it first"
         )
     if made.problems:
         for line in ("does not fit:", *made.problems, "it would fit with one of:"):
-            click.echo(line)
+            print_prose(line)
         for line in ways_out(cfg, made.gpu):
-            click.echo(line)
+            print_prose(line)
         sys.exit(1)
 
 
@@ -125,26 +127,26 @@ def print_nodes(made: Plan, cfg: MethodSettings, gpus_per_node: int) -> None:
     try:
         num_nodes = nodes_of(cfg, gpus_per_node)
     except ValueError as problem:
-        click.echo(f"nodes: {problem}")
+        print_prose(f"nodes: {problem}")
         return
     if num_nodes == 1:
-        click.echo(f"nodes: 1 with {made.num_gpus} GPUs")
+        print_prose(f"nodes: 1 with {made.num_gpus} GPUs")
         return
     told = f"nodes: {num_nodes} with {gpus_per_node} GPUs, engines on all, the trainer on the first"
     crossing = network_gb(cfg, num_nodes)
     if crossing is not None:
         told += f"; engines of other nodes read {crossing:,.1f} GB of weights in an iteration"
-    click.echo(told)
+    print_prose(told)
 
 
 def print_price(made: Plan, iterations: int, price: float) -> None:
     """Print what an iteration and the run of `iterations` cost, at `price` for each hour of a
     GPU."""
     if made.hours is None:
-        click.echo("money is not known: the method's Config has no workload()")
+        print_prose("money is not known: the method's Config has no workload()")
         return
     each = made.hours * made.num_gpus * price
-    click.echo(
+    print_prose(
         f"money, at {price:g} a GPU-hour: {each:,.0f} an iteration, {each * iterations:,.0f} the"
         " run"
     )
@@ -152,20 +154,20 @@ def print_price(made: Plan, iterations: int, price: float) -> None:
 
 def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:
     """Print the plan of profile `name` on CPUs: memory, cache and CPU-hours."""
-    click.echo(f"{name} on CPUs, computed from a few measurements")
+    print_prose(f"{name} on CPUs, computed from a few measurements")
     rows = [{"of": part, "GB": f"{size:.1f}"} for part, size in made.memory_gb.items()]
     print_table(rows, "memory, if all are loaded at once")
-    click.echo(
+    print_prose(
         f"{made.total_gb:.1f} GB in all; contexts of {made.context:,} tokens"
         + (f" (the model has {made.positions:,} positions)" if made.positions else "")
         + f"; an engine's cache holds {made.cache_tokens:,} tokens"
     )
     if made.hours is None:
-        click.echo("hours are not known: the method's Config has no workload()")
+        print_prose("hours are not known: the method's Config has no workload()")
         return
     rows = [{"what": what, "CPU-hours": f"{hours:.2f}"} for what, hours in made.hours.items()]
     print_table(rows, f"an iteration, of {iterations}; held-out scores come on top")
-    click.echo(
+    print_prose(
         "CPU-hours are for one core without matrix instructions, right within a factor of two, with"
         " replies as long as the profile allows: --like RUN takes the lengths that RUN had"
     )
@@ -223,21 +225,22 @@ def _parts(parts: dict[str, float]) -> str:
 def print_hours(made: Plan, iterations: int) -> None:
     """Print the hours of an iteration by kind, and those of the run of `iterations`."""
     if made.spent is None or made.hours is None:
-        click.echo("hours are not known: the method's Config has no workload()")
+        print_prose("hours are not known: the method's Config has no workload()")
         return
     total = sum(spent.seconds for spent in made.spent.values())
     rows = [
         {
             "what": spent.kind,
             "hours": f"{spent.seconds / 3600:.2f}",
-            "share": f"{spent.seconds / total:.0%}",
-            "GPUs busy": f"{spent.busy / spent.seconds:.0%}" if spent.seconds else "",
+            "share": percent(spent.seconds, total),
+            "GPUs busy": percent(spent.busy, spent.seconds) if spent.seconds else "",
         }
         for spent in made.spent.values()
     ]
     print_table(rows, "hours of an iteration")
     hours = made.hours * made.num_gpus
-    click.echo(
-        f"an iteration: {made.hours:.1f} h, {hours:,.0f} GPU-hours, busy {made.busy:.0%}; the run's"
-        f" {iterations}: {made.hours * iterations:,.0f} h, {hours * iterations:,.0f} GPU-hours"
+    print_prose(
+        f"an iteration: {made.hours:.1f} h, {hours:,.0f} GPU-hours, busy {percent(made.busy)};"
+        f" the run's {iterations}: {made.hours * iterations:,.0f} h,"
+        f" {hours * iterations:,.0f} GPU-hours"
     )

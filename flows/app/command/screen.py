@@ -18,6 +18,20 @@ def width() -> int:
     return WIDTH
 
 
+class Failure(click.ClickException):
+    """An expected failure; its message is wrapped at words where people read it."""
+
+    def format_message(self) -> str:
+        if not sys.stderr.isatty():
+            return self.message
+        columns = shutil.get_terminal_size().columns - len("Error: ")
+        lines = self.message.splitlines()
+        return "\n".join(
+            textwrap.fill(line, max(20, columns), break_on_hyphens=False, break_long_words=False)
+            for line in lines
+        )
+
+
 def print_wrapped(mark: str, text: str) -> None:
     """Print prose behind a mark, wrapped at words; further lines are indented below the first."""
     lines = textwrap.wrap(
@@ -28,3 +42,11 @@ def print_wrapped(mark: str, text: str) -> None:
         break_on_hyphens=False,
     )
     click.echo("\n".join(lines))
+
+
+def print_prose(text: str) -> None:
+    """Print a sentence or two: wrapped at words on a terminal, else as one line."""
+    if sys.stdout.isatty():
+        print_wrapped("", text)
+    else:
+        click.echo(text)

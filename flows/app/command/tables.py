@@ -82,9 +82,9 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     """Print rows, and cut nothing off.
 
     On a terminal, prose is wrapped to fit; names and numbers stay in one piece. If these do not
-    fit, there is no frame, and the terminal wraps whole lines.
+    fit, columns that are 0 in every row are only named, and if that is not enough each row is a
+    paragraph that begins with its first value.
     """
-    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -92,21 +92,66 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     if not rows:
         click.echo(f"{title}: none" if title else "no rows")
         return
-    cells = [[_shown(value) for value in row.values()] for row in rows]
-    table = Table(header_style="bold")
-    least = 1
-    for column in zip(map(str, rows[0]), *cells, strict=True):
-        widest = max(map(cell_len, column))
-        is_name = widest <= NAME_WIDTH and not any(" " in cell for cell in column)
-        table.add_column(column[0], no_wrap=is_name, overflow="fold")
-        least += 3 + (widest if is_name else min(widest, PROSE_WIDTH))
-    for row in cells:
-        table.add_row(*map(Text, row))
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     if title:
         # the table's own title would wrap at the width of a narrow table
         console.print(Text(title, style="italic"))
-    if least > console.width:
-        table.box = None
-        console.width = max(console.width, least - len(table.columns) - 1)
+    if _least_width(rows) > console.width:
+        rows, zeros = _without_zeros(rows)
+        if zeros:
+            print_wrapped("", f"0 in every row: {', '.join(zeros)}")
+    if _least_width(rows) > console.width:
+        _print_paragraphs(rows)
+        return
+    cells = [[_shown(value) for value in row.values()] for row in rows]
+    table = Table(header_style="bold")
+    for column in zip(map(str, rows[0]), *cells, strict=True):
+        table.add_column(column[0], no_wrap=_is_name(column), overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+def _least_width(rows: list[dict[str, Any]]) -> int:
+    """The columns of the terminal that a table with a frame needs, its prose wrapped as far as
+    possible."""
+    from rich.cells import cell_len
+
+    cells = [[_shown(value) for value in row.values()] for row in rows]
+    least = 1
+    for column in zip(map(str, rows[0]), *cells, strict=True):
+        widest = max(map(cell_len, column))
+        least += 3 + (widest if _is_name(column) else min(widest, PROSE_WIDTH))
+    return least
+
+
+def _is_name(column: tuple[str, ...]) -> bool:
+    """Whether a column holds names or numbers, which stay in one piece, and no prose."""
+    from rich.cells import cell_len
+
+    return max(map(cell_len, column)) <= NAME_WIDTH and not any(" " in cell for cell in column)
+
+
+def _without_zeros(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows without the columns that are 0 or empty in all of them, and these columns' names.
+
+    >>> _without_zeros([{"stage": "ask", "tokens": 5, "hours": "0.000"}])
+    ([{'stage': 'ask', 'tokens': 5}], ['hours'])
+    """
+    zeros = [name for name in rows[0] if all(_is_zero(row[name]) for row in rows)]
+    kept = [{key: value for key, value in row.items() if key not in zeros} for row in rows]
+    return kept, zeros
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a cell shows 0, or nothing."""
+    return not _shown(value).strip("0.")
+
+
+def _print_paragraphs(rows: list[dict[str, Any]]) -> None:
+    """Print each row as its first value and, below it, its other columns."""
+    for row in rows:
+        (_, name), *others = row.items()
+        print_wrapped("", _shown(name))
+        known = [f"{key} {_shown(value)}" for key, value in others if value not in (None, "")]
+        print_wrapped("    ", "; ".join(known))

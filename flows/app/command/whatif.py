@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.app.command.launch import read_settings
+from flows.app.command.screen import print_prose
 from flows.app.command.start import play_by
 from flows.app.command.tables import print_table
 from flows.runtime.store_root import existing_store
@@ -89,7 +90,7 @@ def _print_differences(what_if: WhatIf, compared: list[Table], whole: bool) -> N
     from flows.app.whatif.compare import KEPT, REWARDS, compare_kept, compare_rewards
 
     changed = [table for table in compared if table.address in what_if.instead]
-    click.echo(
+    print_prose(
         f"stages rerun on stored tables: {len(what_if.made)}; tables of rewards and selections that"
         f" would differ: {len(changed)} of {len(compared)}"
     )
@@ -112,7 +113,7 @@ def _print_differences(what_if: WhatIf, compared: list[Table], whole: bool) -> N
     if what_if.unmade:
         end = f"{what_if.unmade} was never made"
     if end:
-        click.echo(f"what follows is not compared: {end}")
+        print_prose(f"what follows is not compared: {end}")
 
 
 def _readable(row: Row) -> Row:

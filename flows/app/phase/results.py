@@ -81,7 +81,7 @@ class Results:
                     "seeds": len(ended),
                     "before": fmean(row["before"] for row in ended),
                     "last": fmean(row["last"] for row in ended),
-                    "gain [95 %]": str(mean_interval([row["gain"] for row in ended])),
+                    "gain [95%]": str(mean_interval([row["gain"] for row in ended])),
                     "collapsed": len(collapsed),
                     "in iteration": median(collapsed) if collapsed else None,
                 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from tasks.percent import percent
 from tasks.reports.unseen import UNSEEN
 
 CUT = 20_000  # characters shown of one text
@@ -138,6 +139,7 @@ FILTERS = {
     "number": number,
     "plain": plain,
     "duration": duration,
+    "percent": percent,
     "size": size,
     "as_json": as_json,
 }

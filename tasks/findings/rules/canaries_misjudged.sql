@@ -1,6 +1,6 @@
 -- title:         the judge is wrong on answers whose verdict is known
 -- severity:      serious
--- sentence:      The judge is wrong on {number:.1%} of the canaries of iteration {iteration} ({num} of {n}){before}.
+-- sentence:      The judge is wrong on {number:%} of the canaries of iteration {iteration} ({num} of {n}){before}.
 -- compared with: the same share in the first iteration
 -- page:          judge
 -- $z = 2:        standard errors of either share
@@ -30,7 +30,7 @@ select
     num / n as number,
     case when num_iterations > 1 then first_num / first_n end as compared_with,
     case
-        when num_iterations > 1 then printf('; in the first iteration on %.1f %%', 100 * first_num / first_n)
+        when num_iterations > 1 then '; in the first iteration on ' || percent(first_num / first_n)
         else ''
     end as before
 from compared

@@ -1,6 +1,6 @@
 -- title:         the difficulty filter selects the judge's errors
 -- severity:      serious
--- sentence:      {number:.0%} of the tasks that iteration {iteration} kept ({num} of {n}) lie outside the filter's own
+-- sentence:      {number:%} of the tasks that iteration {iteration} kept ({num} of {n}) lie outside the filter's own
 --                bounds by the truth: errors of the judge let them through{before}.
 -- compared with: the same share in the iterations before
 -- page:          candidates

@@ -1,6 +1,6 @@
 -- title:         groups without contrast teach nothing
 -- severity:      warning
--- sentence:      {number:.0%} of the groups that iteration {iteration} rewarded in the {phase} phase ({num} of {n}) have
+-- sentence:      {number:%} of the groups that iteration {iteration} rewarded in the {phase} phase ({num} of {n}) have
 --                no contrast: all their rewards are equal, and they teach nothing ({before}).
 -- compared with: the same share in the first iteration
 -- page:          rollouts
@@ -41,7 +41,7 @@ select
     num / n as number,
     case when num_iterations > 1 then first_num / first_n end as compared_with,
     case
-        when num_iterations > 1 then printf('%.0f %% in the first iteration', 100 * first_num / first_n)
+        when num_iterations > 1 then percent(first_num / first_n) || ' in the first iteration'
         else 'it is the first iteration'
     end as before
 from compared

@@ -1,6 +1,6 @@
 -- title:         held-out questions are among the training tasks
 -- severity:      serious
--- sentence:      {num} of {n} held-out questions ({number:.1%}) occur word for word among the training tasks{gap}.
+-- sentence:      {num} of {n} held-out questions ({number:%}) occur word for word among the training tasks{gap}.
 -- compared with: nothing
 -- page:          search
 -- $z = 2:        standard errors of the share

@@ -1,7 +1,7 @@
 -- title:         the judge errs where it trains
 -- severity:      serious
--- sentence:      The judge is wrong on {number:.1%} of the verdicts that iteration {iteration}'s {phase} updates trained
---                on{before}: {num_wrong} of {n}, in {num_tasks} tasks; {weighted:.1%} weighted by |advantage|.
+-- sentence:      The judge is wrong on {number:%} of the verdicts that iteration {iteration}'s {phase} updates trained
+--                on{before}: {num_wrong} of {n}, in {num_tasks} tasks; {weighted:%} weighted by |advantage|.
 -- compared with: the same share in the iterations before
 -- page:          judge
 -- $z = 2:        standard errors of either share
@@ -56,7 +56,7 @@ select
     coalesce(weighted, 0) as weighted,
     num_wrong / n as number,
     earlier_wrong / earlier_n as compared_with,
-    coalesce(printf(' (%.1f %% before)', 100 * earlier_wrong / earlier_n), '') as before
+    coalesce(printf(' (%s before)', percent(earlier_wrong / earlier_n)), '') as before
 from compared
 where
     wilson_low(num_criteria, criteria, $z) > $least

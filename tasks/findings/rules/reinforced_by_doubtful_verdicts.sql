@@ -2,7 +2,7 @@
 -- severity:      serious
 -- sentence:      The {num} largest advantages of the run ({largest}) rest on wrong or unreadable verdicts, in their own
 --                answer or in most answers of their group. The share among all answers with a positive advantage is
---                {compared_with:.1%}.
+--                {compared_with:%}.
 -- compared with: the share of all answers with a positive advantage that rest on doubtful verdicts
 -- page:          group
 -- $chance = 0.001: how likely at most so many are by chance

@@ -1,6 +1,6 @@
 -- title:         replies that cannot be read
 -- severity:      warning
--- sentence:      {number:.0%} of the {role}'s replies in iteration {iteration} ({num} of {n}, {phase} phase) could not be
+-- sentence:      {number:%} of the {role}'s replies in iteration {iteration} ({num} of {n}, {phase} phase) could not be
 --                read{before}. Most frequent reason: {why}.
 -- compared with: the same share in the first iteration
 -- page:          rollouts
@@ -48,7 +48,7 @@ select
     why,
     num / n as number,
     case when num_iterations > 1 then first_num / first_n end as compared_with,
-    case when num_iterations > 1 then printf(' (in the first iteration %.0f %%)', 100 * first_num / first_n) else '' end as before
+    case when num_iterations > 1 then printf(' (in the first iteration %s)', percent(first_num / first_n)) else '' end as before
 from compared
 where
     (wilson_low(num, n, $z) > $most and num_iterations > 1)

@@ -1,6 +1,6 @@
 -- title:         updates train on rollouts of another policy
 -- severity:      warning
--- sentence:      {number:.0%} of the rollouts that the updates of iteration {iteration} trained on ({num} of {n}, {role})
+-- sentence:      {number:%} of the rollouts that the updates of iteration {iteration} trained on ({num} of {n}, {role})
 --                were sampled by a policy other than the one that was updated.
 -- compared with: the same share in the first iteration
 -- page:          updates

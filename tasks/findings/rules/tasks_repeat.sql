@@ -1,6 +1,6 @@
 -- title:         tasks repeat earlier ones
 -- severity:      warning
--- sentence:      {number:.0%} of the tasks that iteration {iteration} wrote ({num} of {n}) repeat an earlier task word
+-- sentence:      {number:%} of the tasks that iteration {iteration} wrote ({num} of {n}) repeat an earlier task word
 --                for word{before}.
 -- compared with: the same share in the first iteration
 -- page:          documents
@@ -43,7 +43,7 @@ select
     num,
     num / n as number,
     case when num_iterations > 1 then first_num / first_n end as compared_with,
-    case when num_iterations > 1 then printf('; in the first iteration %.0f %%', 100 * first_num / first_n) else '' end as before
+    case when num_iterations > 1 then '; in the first iteration ' || percent(first_num / first_n) else '' end as before
 from compared
 where
     wilson_low(num, n, $z) > $always

@@ -1,6 +1,6 @@
 -- title:         time is spent on neither sampling nor updates
 -- severity:      note
--- sentence:      {number:.0%} of the stages' time ({hours:.1f} h) was spent in {stage}, which neither samples nor updates.
+-- sentence:      {number:%} of the stages' time ({hours:.1f} h) was spent in {stage}, which neither samples nor updates.
 -- compared with: the share of sampling and updates
 -- page:          stages
 -- $most = 0.35:  share from which on the rule speaks

@@ -1,7 +1,7 @@
 -- title:         tokens are spent on replies that are cut off
 -- severity:      warning
--- sentence:      {number:.0%} of the tokens that the {role} sampled in iteration {iteration} went into {num} replies
---                ({share:.0%}) that were cut off at the token limit.
+-- sentence:      {number:%} of the tokens that the {role} sampled in iteration {iteration} went into {num} replies
+--                ({share:%}) that were cut off at the token limit.
 -- compared with: the share of these replies
 -- page:          rollouts
 -- $z = 2:        standard errors of the share of replies

@@ -1,6 +1,6 @@
 -- title:         tasks are trained on with wrong references
 -- severity:      warning
--- sentence:      {number:.0%} of iteration {iteration}'s {what} are wrong by the truth ({n} checked){before}.
+-- sentence:      {number:%} of iteration {iteration}'s {what} are wrong by the truth ({n} checked){before}.
 -- compared with: the same share in the first iteration that measures it
 -- page:          candidates
 -- $z = 2:        standard errors of the share
@@ -41,7 +41,7 @@ select
         when 'gate_leak of truth' then 'tasks that passed every gate'
         else 'tasks that passed every gate, by the auditor,'
     end as what,
-    case when num_iterations > 1 then printf('; %.0f %% in iteration %d', 100 * first_share, since) else '' end as before
+    case when num_iterations > 1 then printf('; %s in iteration %d', percent(first_share), since) else '' end as before
 from compared
 where wilson_low(num, n, $z) > $least
 order by num / n desc

@@ -516,7 +516,7 @@ def test_what_cannot_be_asked_is_refused_with_a_way_out(world):
 def test_two_models_are_compared_item_by_item(world):
     other = any_text_model(Path(world["folder"]) / "other")
     told = command(world, world["model"], "--against", str(other))
-    assert "minus other, with 95 % intervals" in told
+    assert "minus other, with 95% intervals" in told
     (found,) = rows(
         world, "select policy, base, n, difference, low from comparisons where metric = 'score'"
     )
@@ -530,7 +530,7 @@ def test_an_adapter_is_evaluated_on_its_base_and_against_it(world):
         json.dumps({"base_model_name_or_path": world["model"], "r": 4})
     )
     (adapter / "adapter_model.safetensors").write_bytes(b"weights")
-    assert "minus model, with 95 % intervals" in command(world, str(adapter), "--against", "base")
+    assert "minus model, with 95% intervals" in command(world, str(adapter), "--against", "base")
     (found,) = rows(
         world, "select policy, base, n, difference from comparisons where metric = 'score'"
     )
@@ -619,7 +619,7 @@ def test_a_file_of_questions_is_asked_beside_the_base_models_best_prompt(world, 
     command = ["evaluate", str(adapter), "--benchmark", str(questions)]
     told = CliRunner().invoke(cli.main, [*command, "--set", "engine.max_model_len=4000"])
     assert told.exit_code == 0, told.output
-    assert "minus model, english, with 95 % intervals" in told.output
+    assert "minus model, english, with 95% intervals" in told.output
     asked = rows(world, "select distinct run, iteration, policy, benchmark from evaluations")
     assert set(asked) == {
         ("evaluate-tuned", 1, "tuned", "mine"),

@@ -12,7 +12,7 @@ from warehouse.stopped import STOPPED
 OWN = """\
 -- title:         short answers
 -- severity:      note
--- sentence:      {number:.0%} of the answers of iteration {iteration} are "yes".
+-- sentence:      {number:%} of the answers of iteration {iteration} are "yes".
 -- compared with: nothing
 -- page:          rollouts
 -- $least = 0.5:  the share from which on the rule speaks

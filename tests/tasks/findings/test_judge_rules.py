@@ -36,8 +36,8 @@ def test_a_judge_that_errs_more_on_what_is_trained_on_is_found_with_its_verdicts
     assert finding is not None
     # 8 of 20 tasks, one of two criteria, both answers: 16 of 80 verdicts
     assert finding.sentence == (
-        "The judge is wrong on 20.0% of the verdicts that iteration 2's training updates trained"
-        " on (0.0 % before): 16 of 80, in 8 tasks; 20.0% weighted by |advantage|."
+        "The judge is wrong on 20% of the verdicts that iteration 2's training updates trained"
+        " on (0% before): 16 of 80, in 8 tasks; 20% weighted by |advantage|."
     )
     assert (finding.number, finding.compared_with) == (0.2, 0.0)
     assert (finding.severity, finding.page, finding.iteration) == ("serious", "judge", 2)

@@ -221,7 +221,7 @@ def test_a_leaking_gate_and_wrong_references_are_found(store, metric, what):
     score(at(store, 1), "gate monitor", metric, n=100, score=0.05)
     score(at(store, 2), "gate monitor", metric, n=100, score=0.4)
     assert sentence(store, "wrong_references") == (
-        f"40% of iteration 2's {what} are wrong by the truth (100 checked); 5 % in iteration 1."
+        f"40% of iteration 2's {what} are wrong by the truth (100 checked); 5.0% in iteration 1."
     )
 
 
@@ -246,7 +246,7 @@ def test_a_judge_that_fails_on_canaries_is_found(store, num_wrong):
     if num_wrong == 2:
         assert said is None
     else:
-        expected = "The judge is wrong on 20.0% of the canaries of iteration 1 (20 of 100)."
+        expected = "The judge is wrong on 20% of the canaries of iteration 1 (20 of 100)."
         assert said == expected
 
 
@@ -368,7 +368,7 @@ def test_a_policy_that_repeats_its_tasks_is_found(store):
     # all 20 repeat the one of the first iteration
     assert sentence(store, "tasks_repeat") == (
         "50% of the tasks that iteration 2 wrote (20 of 40) repeat an earlier task word for word;"
-        " in the first iteration 0 %."
+        " in the first iteration 0%."
     )
 
 
@@ -410,7 +410,7 @@ def test_replies_that_become_unreadable_are_found_and_so_are_their_tokens(store)
     read(store, 2, num_malformed=30)
     assert spoken(store, "replies_unreadable").startswith(
         "30% of the solver's replies in iteration 2 (30 of 100, training phase) could not be read"
-        " (in the first iteration 2 %). Most frequent reason: no tag."
+        " (in the first iteration 2.5%). Most frequent reason: no tag."
     )
     # 1,500 of 2,200 tokens
     assert spoken(store, "tokens_cut_off").startswith(
@@ -440,7 +440,7 @@ def test_held_out_questions_in_training_are_found(store, num_shared):
         assert finding is None
     else:
         assert finding is not None
-        assert finding.sentence.startswith("10 of 100 held-out questions (10.0%) occur word")
+        assert finding.sentence.startswith("10 of 100 held-out questions (10%) occur word")
         assert finding.rows[0]["held_out_task_id"] == "h0"
 
 
@@ -452,7 +452,7 @@ def test_a_file_of_questions_to_train_on_is_not_held_out(store):
     rows(store.run(RUN).iteration(0).phase("benchmark"), "items", questions[0])
     finding = found(store, "held_out_in_training")
     assert finding is not None
-    assert finding.sentence.startswith("1 of 1 held-out questions (100.0%)")
+    assert finding.sentence.startswith("1 of 1 held-out questions (100%)")
 
 
 # time

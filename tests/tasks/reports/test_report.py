@@ -199,8 +199,8 @@ def test_the_headline_counts_the_gain_and_what_was_kept_and_not_read(store):
         tiles = {name: (value, remark) for name, value, remark in headline(collect(source))}
     assert tiles["held-out score, exam"] == ("0.500", "+0.300 ± 0.050 since iteration 0")
     assert tiles["tasks kept"] == ("2", "of 4 candidates")
-    assert tiles["malformed replies"] == ("25 %", "1 of 4")
-    assert tiles["wall time"] == ("11.0 s", "36 % neither generation nor update")
+    assert tiles["malformed replies"] == ("25%", "1 of 4")
+    assert tiles["wall time"] == ("11.0 s", "36% neither generation nor update")
 
 
 def test_a_pause_of_more_than_a_minute_is_no_wall_time(store):

@@ -25,30 +25,53 @@ HITS = 50  # that a statement gives at most
 
 
 @router.get("/search", response_class=HTMLResponse)
-def search(view: Page, text: str = "", run: str = "", regex: bool = False) -> HTMLResponse:
+def search(
+    view: Page, text: str = "", run: str = "", role: str = "", regex: bool = False
+) -> HTMLResponse:
     """The form, and a place for each kind's results, which load separately and appear as they
-    arrive."""
+    arrive. With a role there are only its rollouts, even without a text."""
     runs = view.lake.catalogue.runs()
+    if role:
+        kinds = ["rollouts"]
+    elif text:
+        kinds = list(KINDS)
+    else:
+        kinds = []
     return view.page(
         "search",
         "Search",
-        form={"text": text, "run": run if run in runs else ALL_RUNS, "regex": regex},
+        form={
+            "text": text,
+            "run": run if run in runs else ALL_RUNS,
+            "role": role,
+            "regex": regex,
+        },
         runs=runs,
-        kinds=list(KINDS) if text else [],
+        kinds=kinds,
     )
 
 
 @router.get("/search/{kind}", response_class=HTMLResponse)
-def results(view: Page, kind: str, text: str, run: str = "", regex: bool = False) -> HTMLResponse:
+def results(
+    view: Page,
+    kind: str,
+    text: str = "",
+    run: str = "",
+    role: str = "",
+    regex: bool = False,
+) -> HTMLResponse:
     """Rows of one kind that hold `text`, or match it as a regular expression if `regex`; of one
-    run, or of all. Raises HTTPException (404) for a kind of row that has no search."""
+    run, or of all. Of rollouts, those of `role` if it is given. Raises HTTPException (404) for a
+    kind of row that has no search."""
     if kind not in KINDS:
         raise HTTPException(404, f"there is no search by {kind}")
     scope = run if run in view.lake.catalogue.runs() else ALL_RUNS
     rows: list[Row] = []
     problem = None
     try:
-        if text:
+        if kind == "rollouts" and (text or role):
+            rows = view.rows("search_rollouts", run=scope, text=text, regex=regex, role=role)
+        elif text:
             rows = view.rows(f"search_{kind}", run=scope, text=text, regex=regex)
     except duckdb.InvalidInputException as fault:
         problem = str(fault)

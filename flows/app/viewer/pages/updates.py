@@ -25,9 +25,12 @@ def update(
     iteration: int | None = None,
     phase: str | None = None,
     step: int | None = None,
+    low: float | None = None,
+    high: float | None = None,
 ) -> HTMLResponse:
-    """One update with its metrics and its batch, and links to those before and after it. Raises
-    HTTPException (404) if there is no update at the address."""
+    """One update with its metrics, a histogram of its advantages and its batch, and links to those
+    before and after it. `low` and `high` bound the advantages of the batch's rows that are shown.
+    Raises HTTPException (404) if there is no update at the address."""
     steps = view.rows("update_rows", iteration=iteration, phase=phase, step=step)
     if not steps:
         raise HTTPException(
@@ -44,7 +47,9 @@ def update(
         steps=steps,
         names=[n for n in names if n not in MISMATCH] + [n for n in names if n in MISMATCH],
         mismatch=MISMATCH,
-        batch=view.rows("update_batch", iteration=iteration, phase=phase, step=step),
+        batch=view.rows("update_batch", **place, low=low, high=high),
+        bins=view.rows("update_advantages", **place),
+        bounds=(low, high),
         previous=previous,
         next=following,
     )

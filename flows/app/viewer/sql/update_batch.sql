@@ -1,5 +1,5 @@
--- grain:  a datum of the update's batch, largest advantage first
--- inputs: batches, advantages, rollouts_table, prompts; $run, $iteration, $phase, $step
+-- grain:  a datum of the update's batch, largest advantage first; with $low or $high only those in these bounds
+-- inputs: batches, advantages, rollouts_table, prompts; $run, $iteration, $phase, $step, $low, $high
 with mine as (
     select rollout_id, datum, advantage, length(completion_token_ids) as num_tokens, list_sum(loss_mask) as num_trained
     from batches
@@ -8,6 +8,8 @@ with mine as (
         and iteration is not distinct from $iteration
         and ($phase is null or phase = $phase)
         and step is not distinct from $step
+        and ($low is null or advantage >= $low)
+        and ($high is null or advantage <= $high)
 ),
 paid as (
     select rollout_id, any_value(reward) as reward, any_value(task_id) as task_id, any_value(group_id) as group_id

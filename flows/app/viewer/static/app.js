@@ -142,6 +142,7 @@ function beside(by) {
   const place = list ? list.links.indexOf(here) : -1;
   const next = place >= 0 ? list.links[place + by] : page?.dataset[by > 0 ? "next" : "previous"];
   if (next) location.assign(next);
+  return Boolean(next);
 }
 
 function up() {
@@ -173,6 +174,13 @@ const nameLabellers = () => all(".labels .who").forEach((box) => { if (!box.valu
 document.addEventListener("change", (event) => { if (event.target.matches(".who")) localStorage.setItem("labeller", event.target.value); });
 document.addEventListener("htmx:afterSwap", nameLabellers);
 nameLabellers();
+
+// A label in a sample leads on to the next item, the last one back to the list; a note or a refused label does not.
+document.addEventListener("htmx:beforeOnLoad", (event) => {
+  const form = event.target, button = event.detail.requestConfig.triggeringEvent?.submitter;
+  if (!form.matches("form.labels") || event.detail.xhr.status !== 200) return;
+  if (form.elements.sample.value && button?.matches("[data-label]") && !beside(1)) up();
+});
 
 // ---- a part of the page that cannot be had: the server has ended, or has another token since
 
