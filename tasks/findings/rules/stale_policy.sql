@@ -5,8 +5,9 @@
 -- compared with: the same share in the first iteration
 -- page:          updates
 -- $least = 0.05: share from which on the rule speaks
--- grain:         a role and iteration whose updates are off policy, the largest share first
+-- grain:         a player and iteration whose updates are off policy, the largest share first
 -- inputs:        batches, rollouts, updates, policies; $run
+-- A place holds one update, and one player may speak in several roles: rollouts belong to an update by their batch's place.
 with weights_of as (
     select policy, any_value(policy_hash) as policy_hash from policies where run = $run group by policy
 ),
@@ -16,7 +17,7 @@ updated as (
     where updates.run = $run
 ),
 sampled as (
-    select rollout_id, any_value(role) as role, any_value(policy_hash) as policy_hash
+    select rollout_id, any_value(policy_hash) as policy_hash
     from rollouts_table
     where run = $run
     group by rollout_id
@@ -33,7 +34,7 @@ trained as (
             updated.iteration = batches.iteration
             and updated.phase is not distinct from batches.phase
             and updated.step is not distinct from batches.step
-    join sampled on sampled.rollout_id = batches.rollout_id and sampled.role = updated.role
+    join sampled on sampled.rollout_id = batches.rollout_id
     where batches.run = $run
 ),
 of_iteration as (
@@ -54,19 +55,18 @@ order by num / n desc
 limit 1;
 
 -- rows: the rollouts of another policy
+with updated as (
+    select distinct iteration, phase, step, parent
+    from updates
+    where run = $run and iteration = $iteration and role = $role
+)
 select batches.iteration, batches.phase, batches.step, batches.rollout_id, rollouts_table.policy, batches.advantage
-from batches join rollouts_table using (run, rollout_id)
-where
-    batches.run = $run
-    and batches.iteration = $iteration
-    and rollouts_table.role = $role
-    and rollouts_table.policy not in (
-        select updates.parent
-        from updates
-        where
-            updates.run = $run
-            and updates.iteration = batches.iteration
-            and updates.phase is not distinct from batches.phase
-            and updates.step is not distinct from batches.step
-    )
+from batches
+join rollouts_table using (run, rollout_id)
+join updated
+    on
+        updated.iteration = batches.iteration
+        and updated.phase is not distinct from batches.phase
+        and updated.step is not distinct from batches.step
+where batches.run = $run and rollouts_table.policy != updated.parent
 order by batches.step, batches.rollout_id;

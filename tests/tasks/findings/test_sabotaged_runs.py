@@ -269,19 +269,21 @@ def test_a_sampler_at_another_temperature_than_the_trainer_is_found(store, kl):
         )
 
 
+@pytest.mark.parametrize("player", ["solver", "policy"])
 @pytest.mark.parametrize("sampled_by", ["p1", "p0"])
-def test_updates_on_rollouts_of_an_earlier_policy_are_found(store, sampled_by):
+def test_updates_on_rollouts_of_an_earlier_policy_are_found(store, sampled_by, player):
+    """Also of a player that speaks in a role of another name, as in SPICE."""
     for name in ("p0", "p1"):
         publish(
             store.run(RUN).phase(name),
             "policies",
-            row("policies", policy=name, role="solver", policy_hash=f"hash of {name}"),
+            row("policies", policy=name, role=player, policy_hash=f"hash of {name}"),
         )
     place = at(store, 1)
     rollout = {"rollout_id": "a", "role": "solver", "policy": sampled_by}
     rows(place, "rollouts", {**rollout, "policy_hash": f"hash of {sampled_by}"})
     rows(place, "batches", {"rollout_id": "a", "advantage": 1.0})
-    rows(place, "updates", {"role": "solver", "policy": "p2", "parent": "p1"})
+    rows(place, "updates", {"role": player, "policy": "p2", "parent": "p1"})
     finding = found(store, "stale_policy")
     if sampled_by == "p1":
         assert finding is None
