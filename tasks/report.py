@@ -16,7 +16,6 @@ from pathlib import Path
 
 from tasks.findings.find import Finding, findings
 from tasks.findings.rules import SHIPPED
-from tasks.percent import percent
 from tasks.reports import checks, information, learning, measures, needles, types
 from tasks.reports.about import about
 from tasks.reports.data import Source, made_until, open_source, placed
@@ -24,6 +23,7 @@ from tasks.reports.draw import Colours, Plot
 from tasks.reports.examples import Example, examples
 from tasks.reports.learning import Tile
 from tasks.reports.page import HERE, Section, render, report_file, viewer_page, write_page
+from tasks.reports.percent import percent
 from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
 from warehouse.lake import Lake

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flows.pilot.signals import FilterSignal, RewardSignal, RoleSignal, Signals
-from tasks.percent import percent
+from tasks.reports.percent import percent
 
 Outlook = Literal["will learn", "weak signal", "no signal"]
 ORDER: tuple[Outlook, ...] = ("will learn", "weak signal", "no signal")

@@ -20,8 +20,8 @@ from typing import Any
 import duckdb
 
 from tasks.findings.rules import SEVERITIES, Rule, Unreadable, read_rules
-from tasks.percent import percent
 from tasks.reports.data import described, tables_until
+from tasks.reports.percent import percent
 from tasks.reports.statement import parameters_of, with_values
 from warehouse.lake import Lake
 from warehouse.schemas import Row

@@ -19,8 +19,8 @@ from typing import Any
 
 import jinja2
 
-from tasks.percent import percent
 from tasks.reports.data import tables_until
+from tasks.reports.percent import percent
 from tasks.reports.statement import parameters_of
 from warehouse.lake import Lake
 from warehouse.schemas import Row

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tasks.percent import percent
 from tasks.reports.draw import GREY, PALETTE, Colours, Plot, by, draw, legend, short
+from tasks.reports.percent import percent
 from warehouse.schemas import Row
 
 BAR = 0.05  # width of a bar of the difficulty histogram

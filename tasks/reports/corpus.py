@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.corpus.steps import IN_ORDER
-from tasks.percent import percent
 from tasks.reports.beside import beside
 from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, short
 from tasks.reports.page import Section, render, write_page
+from tasks.reports.percent import percent
 from tasks.reports.statement import parameters_of, shared_statement
 from warehouse.address import Address
 from warehouse.query import query

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 from urllib.parse import urlencode
 
-from tasks.percent import percent
 from tasks.reports.draw import (
     GREY,
     Colours,
@@ -21,6 +20,7 @@ from tasks.reports.draw import (
     progress,
     value_says,
 )
+from tasks.reports.percent import percent
 from warehouse.schemas import Row
 
 SCORE = "score"  # a benchmark's headline metric; score_<part> are its parts

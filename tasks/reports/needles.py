@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.percent import percent
 from tasks.reports.draw import Plot, by, draw
+from tasks.reports.percent import percent
 from warehouse.schemas import Row
 
 # ink on a cell, whatever the page's ground

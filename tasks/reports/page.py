@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import jinja2
 
-from tasks.percent import percent
 from tasks.reports.draw import Plot, by
+from tasks.reports.percent import percent
 from tasks.reports.unseen import visible
 from warehouse.store import Store
 

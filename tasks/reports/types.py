@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tasks.percent import percent
 from tasks.reports.draw import (
     Colours,
     Plot,
@@ -18,6 +17,7 @@ from tasks.reports.draw import (
     short,
 )
 from tasks.reports.learning import BY_TIME
+from tasks.reports.percent import percent
 from warehouse.schemas import Row
 
 

@@ -12,7 +12,7 @@ from flows.app.command.launch import find_flow, make_parameters, method_of, read
 from flows.app.command.tables import print_table
 from flows.app.service.site import Site
 from flows.runtime.store_root import in_workspace, open_store
-from tasks.percent import percent
+from tasks.reports.percent import percent
 
 if TYPE_CHECKING:
     from flows.pilot.signals import Signals

@@ -9,7 +9,7 @@ import click
 
 from flows.app.command.screen import print_prose
 from flows.app.command.tables import print_table
-from tasks.percent import percent
+from tasks.reports.percent import percent
 
 if TYPE_CHECKING:
     from flows.plan.cpu import CPUPlan

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from tasks.percent import percent
+from tasks.reports.percent import percent
 from tasks.reports.unseen import UNSEEN
 
 CUT = 20_000  # characters shown of one text

@@ -225,6 +225,21 @@ def test_a_leaking_gate_and_wrong_references_are_found(store, metric, what):
     )
 
 
+def test_rewards_that_err_as_often_upwards_as_downwards_are_found(store):
+    for metric, share in (("reward_error", 0.7), ("verdict_error", 0.6)):
+        score(at(store, 1), "judge monitor", metric, n=100, score=0.1)
+        score(at(store, 2), "judge monitor", metric, n=100, score=share)
+    assert sentence(store, "rewards_at_chance") == (
+        "In iteration 2 rewards are wrong on 70% of answers by the truth (100 checked); 10% in"
+        " iteration 1; chance would be 50%."
+    )
+
+
+def test_rewards_wrong_on_a_quarter_are_no_finding(store):
+    score(at(store, 1), "judge monitor", "reward_error", n=1000, score=0.25)
+    assert sentence(store, "rewards_at_chance") is None
+
+
 def test_three_wrong_references_of_ten_are_too_few_to_tell(store):
     score(at(store, 1), "gate monitor", "reference_error", n=10, score=0.3)
     assert sentence(store, "wrong_references") is None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import duckdb
 
-from tasks.percent import percent
+from tasks.reports.percent import percent
 from warehouse.query import SQL
 
 

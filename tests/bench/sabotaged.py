@@ -1,0 +1,255 @@
+"""Runs that are sabotaged in one way each, really played: `python -m tests.bench.sabotaged [NAME]`.
+
+Plays each run in the store that SELFPLAY_STORE names, over few tasks, and asks the rules of
+`selfplay findings` after each iteration. Appends a line to data/bench/sabotaged.jsonl: the rules
+that should speak, and those that do, with their sentences. The first run, `healthy`, has the same
+settings without a sabotage. Without names it plays all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import flows.run
+from flows.app.findings import findings
+from flows.method import Method
+from flows.run import Role, Run
+from flows.runtime.machines import MachinePool
+from flows.runtime.request import Request
+from flows.runtime.store_root import open_store
+from flows.scope import steps as scope_steps
+from flows.scope.flow import scope_iteration
+from flows.spice import readers as spice_readers
+from flows.spice.flow import spice_iteration
+from tasks.models.engine import Policy
+from tasks.monitors.monitor import Alarm
+from warehouse.schemas import TASKS, Rollout, Row
+from warehouse.store import Store
+
+BENCH = Path(__file__).parents[2] / "data" / "bench" / "sabotaged.jsonl"
+SPICE: dict[str, Any] = {
+    "iterations": 1,
+    "steps": 2,
+    "documents_per_step": 12,
+    "num_engines": 1,
+    "corpora": {"micro-mathematics": 0.5, "micro-general": 0.5},
+    "corpus_documents": 200,
+    "evaluation.num_tasks": 48,
+    "probes.checkpoints": [0],
+    "probes.num_documents": 4,
+    "probes.attempts": 2,
+}
+SCOPE: dict[str, Any] = {
+    "iterations": 1,
+    "num_engines": 1,
+    "corpus_documents": 200,
+    "challenger.steps": 1,
+    "challenger.prompts_per_step": 4,
+    "pool.candidates_per_batch": 48,
+    "pool.max_batches": 1,
+    "solver.steps": 3,
+    "solver.prompts_per_step": 8,
+    "judge.canaries": 40,
+    "information.num_tasks": 0,
+    "evaluation.num_tasks": 24,
+}
+DEAF = {  # limits that would stop a run before its updates
+    "monitor.max_judge_minus_oracle": 1.0,
+    "monitor.max_judge_error": 1.0,
+    "monitor.max_canary_error": 1.0,
+    "monitor.max_gate_leak": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """A run that is spoilt in one way, and the rules that should say so."""
+
+    method: Method
+    profile: str
+    settings: dict[str, Any]
+    expected: tuple[str, ...]
+    spoil: Callable[[], contextlib.AbstractContextManager[Any]] = field(
+        default=contextlib.nullcontext
+    )
+
+
+def wrong_references() -> contextlib.AbstractContextManager[Any]:
+    """Every second question that the Challenger writes gets a reference whose digits are raised
+    by one."""
+    right = spice_readers.read_line
+    raised = str.maketrans("0123456789", "1234567890")
+
+    def read_line(rollout: Rollout, prompt: Any) -> Row:
+        question = right(rollout, prompt)
+        if sum(rollout["rollout_id"].encode()) % 2:
+            question["reference"] = question["reference"].translate(raised)
+        return question
+
+    return patch.object(spice_readers, "read_line", read_line)
+
+
+def stale_policy() -> contextlib.AbstractContextManager[Any]:
+    """Engines go on sampling from the policy that the run started with."""
+    sample = Run.sample
+
+    def sample_from_the_start(
+        self: Run[Any], at: Any, role: Role, policy: Policy, **others: Any
+    ) -> Any:
+        return sample(self, at, role, self.start, **others)
+
+    return patch.object(Run, "sample", sample_from_the_start)
+
+
+def other_temperature() -> contextlib.AbstractContextManager[Any]:
+    """The trainer takes rollouts of temperature 1 for rollouts of 1.5."""
+    return patch.object(flows.run, "sampled_at", lambda rollouts: 1.5)
+
+
+def shrinking_pool() -> contextlib.AbstractContextManager[Any]:
+    """From the second iteration on, the difficulty window is a tenth as wide."""
+    keep = scope_steps.keep
+
+    def strict_keep(step: Any, query: Any, **given: Any) -> Any:
+        if "low" in given and (step.at.iteration or 0) > 1:
+            given |= {"low": 0.48, "high": 0.51}
+        return keep(step, query, **given)
+
+    return patch.object(scope_steps, "keep", strict_keep)
+
+
+def contaminated() -> contextlib.AbstractContextManager[Any]:
+    """A benchmark of questions that the healthy run, which has the same seed, trained on."""
+    rows = [
+        row
+        for table in open_store().tables("healthy")
+        if table.schema is TASKS and table.at.phase == "training"
+        for row in table.rows()
+    ]
+    seen = {row["text"]: row["reference"] for row in rows}
+    lines = [json.dumps({"question": q, "answer": a}) for q, a in sorted(seen.items())[:40]]
+    CONTAMINATED.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return contextlib.nullcontext()
+
+
+CONTAMINATED = Path(tempfile.gettempdir()) / "sabotaged-held-out.jsonl"
+SPICE_TWICE = SPICE | {"iterations": 2}
+SCOPE_TWICE = SCOPE | {"iterations": 2, "pool.short_pool": "fewer_steps"}
+RUNS = {
+    "healthy": Sabotage(spice_iteration, "micro", SPICE, ()),
+    "correlated judge": Sabotage(
+        spice_iteration,
+        "micro",
+        SPICE | {"errors": {"shape": "mistake", "share": 1.0}},
+        ("rewards_at_chance",),
+    ),
+    "wrong references": Sabotage(
+        spice_iteration, "micro", SPICE, ("wrong_references",), wrong_references
+    ),
+    "stale policy": Sabotage(spice_iteration, "micro", SPICE, ("stale_policy",), stale_policy),
+    "sampler off by temperature": Sabotage(
+        spice_iteration, "micro", SPICE, ("sampler_and_trainer_disagree",), other_temperature
+    ),
+    "repeats": Sabotage(
+        spice_iteration,
+        "micro",
+        SPICE_TWICE | {"corpus_documents": 12},
+        ("tasks_repeat",),
+    ),
+    "contaminated held-out set": Sabotage(
+        spice_iteration,
+        "micro",
+        SPICE | {"evaluation.benchmarks": [str(CONTAMINATED)]},
+        ("held_out_in_training",),
+        contaminated,
+    ),
+    "length reward": Sabotage(
+        spice_iteration,
+        "micro",
+        SPICE_TWICE | {"errors": {"shape": "length", "share": 1.0}, "update.learning_rate": 1e-3},
+        ("length_is_rewarded", "rewards_at_chance"),
+    ),
+    "hackable judge": Sabotage(
+        scope_iteration,
+        "micro-hackable",
+        SCOPE | DEAF,
+        ("judge_errs_in_training", "canaries_misjudged", "rewards_leave_the_truth"),
+    ),
+    "leaking gate": Sabotage(
+        scope_iteration,
+        "micro",
+        SCOPE | DEAF | {"judge.gates": [], "judge.rule_gates": []},
+        ("wrong_references",),
+    ),
+    "shrinking pool": Sabotage(
+        scope_iteration, "micro", SCOPE_TWICE | DEAF, ("pool_shrinks",), shrinking_pool
+    ),
+}
+
+
+def play(name: str, pool: MachinePool) -> Row:
+    """Play one run, and return what was expected and what its findings say."""
+    sabotage = RUNS[name]
+    run = name.replace(" ", "-")
+    started = time.monotonic()
+    stopped = None
+    with sabotage.spoil():
+        request = Request(
+            flow=sabotage.method.name,
+            profile=sabotage.profile,
+            run=run,
+            overrides=sabotage.settings,
+        )
+        try:
+            sabotage.method.run(request, pool=pool)
+        except Alarm as alarm:
+            stopped = str(alarm).splitlines()[0]
+    store = open_store()
+    spoken = list(_spoken(store, run, sabotage.settings["iterations"]))
+    return {
+        "name": name,
+        "flow": sabotage.method.name,
+        "expected": sabotage.expected,
+        "missed": sorted(set(sabotage.expected) - {row["rule"] for row in spoken}),
+        "stopped": stopped,
+        "findings": spoken,
+        "seconds": round(time.monotonic() - started),
+        "day": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _spoken(store: Store, run: str, iterations: int) -> Iterator[Row]:
+    """Each rule that speaks, with the first iteration after which it does, and its last words."""
+    since: dict[str, int] = {}
+    for iteration in range(1, iterations + 1):
+        for finding in findings(store, run, iteration):
+            since.setdefault(finding.rule, iteration)
+    for finding in findings(store, run):
+        yield {
+            "rule": finding.rule,
+            "severity": finding.severity,
+            "after": since.get(finding.rule),
+            "sentence": finding.sentence,
+        }
+
+
+def main(names: list[str]) -> None:
+    with contextlib.closing(MachinePool()) as pool:
+        for name in names or list(RUNS):
+            row = play(name, pool)
+            print(json.dumps(row, indent=1), flush=True)
+            with BENCH.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
