@@ -427,7 +427,7 @@ def test_replies_that_become_unreadable_are_found_and_so_are_their_tokens(store)
     read(store, 2, num_malformed=30)
     assert spoken(store, "replies_unreadable").startswith(
         "30% of the solver's replies in iteration 2 (30 of 100, training phase) could not be read"
-        " (in the first iteration 2.5%). Most frequent reason: no tag."
+        " (in the first iteration 2.0%). Most frequent reason: no tag."
     )
     # 1,500 of 2,200 tokens
     assert spoken(store, "tokens_cut_off").startswith(
