@@ -28,11 +28,10 @@ from flows.runtime.request import Request
 from flows.runtime.store_root import open_store
 from flows.scope import steps as scope_steps
 from flows.scope.flow import scope_iteration
-from flows.spice import readers as spice_readers
 from flows.spice.flow import spice_iteration
 from tasks.models.engine import Policy
 from tasks.monitors.monitor import Alarm
-from warehouse.schemas import TASKS, Rollout, Row
+from warehouse.schemas import TASKS, Row
 from warehouse.store import Store
 
 BENCH = Path(__file__).parents[2] / "data" / "bench" / "sabotaged.jsonl"
@@ -81,21 +80,6 @@ class Sabotage:
     spoil: Callable[[], contextlib.AbstractContextManager[Any]] = field(
         default=contextlib.nullcontext
     )
-
-
-def wrong_references() -> contextlib.AbstractContextManager[Any]:
-    """Every second question that the Challenger writes gets a reference whose digits are raised
-    by one."""
-    right = spice_readers.read_line
-    raised = str.maketrans("0123456789", "1234567890")
-
-    def read_line(rollout: Rollout, prompt: Any) -> Row:
-        question = right(rollout, prompt)
-        if sum(rollout["rollout_id"].encode()) % 2:
-            question["reference"] = question["reference"].translate(raised)
-        return question
-
-    return patch.object(spice_readers, "read_line", read_line)
 
 
 def stale_policy() -> contextlib.AbstractContextManager[Any]:
@@ -151,9 +135,6 @@ RUNS = {
         "micro",
         SPICE | {"errors": {"shape": "mistake", "share": 1.0}},
         ("rewards_at_chance",),
-    ),
-    "wrong references": Sabotage(
-        spice_iteration, "micro", SPICE, ("wrong_references",), wrong_references
     ),
     "stale policy": Sabotage(spice_iteration, "micro", SPICE, ("stale_policy",), stale_policy),
     "sampler off by temperature": Sabotage(
