@@ -119,7 +119,7 @@ def contaminated() -> contextlib.AbstractContextManager[Any]:
         if table.schema is TASKS and table.at.phase == "training"
         for row in table.rows()
     ]
-    seen = {row["text"]: row["reference"] for row in rows}
+    seen = {row["text"]: row["reference"] for row in rows if row["text"]}
     lines = [json.dumps({"question": q, "answer": a}) for q, a in sorted(seen.items())[:40]]
     CONTAMINATED.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return contextlib.nullcontext()
