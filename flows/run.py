@@ -29,6 +29,7 @@ from tasks.evaluate import Measure
 from tasks.generate import generate
 from tasks.models.engine import Policy, Sampling
 from tasks.monitors.monitor import UPDATE, sampler_mismatch, watch
+from tasks.preferences import preference_batch
 from tasks.prompt import Prompt, Row, Template
 from tasks.read import Reader, read
 from tasks.readers.copies import Instructions
@@ -396,17 +397,51 @@ class Run(Generic[Config]):
         }
         return self._update(at, player, rows, settings.model_copy(update=changes))
 
-    def _update(self, at: Place, player: Player, rows: Table, settings: GRPOSettings) -> Player:
-        base = self.models["base"]
+    def prefer(
+        self,
+        at: Place,
+        player: Player,
+        pairs: Table,
+        rollouts: Tables,
+        settings: GRPOSettings,
+        *,
+        pairs_per_step: int,
+    ) -> Player:
+        """The player after one update (DPO) on the kept pairs that are not held out.
+
+        The reference is the policy that players start from. There is one optimizer step per
+        `pairs_per_step` pairs. The player is unchanged if there is no pair.
+        """
+        rows = preference_batch(at, rollouts, pairs, held_out=False)
+        if not rows.num_rows:
+            log.warning("%s: there is no pair, so nothing is trained", at.path)
+            return player
+        num_steps = max(1, round(rows.num_rows / 2 / pairs_per_step))
+        settings = settings.model_copy(
+            update={"objective": "preference", "optimizer_steps": num_steps}
+        )
+        return self._update(at, player, rows, settings, reference=self.start)
+
+    def _update(
+        self,
+        at: Place,
+        player: Player,
+        rows: Table,
+        settings: GRPOSettings,
+        reference: Policy | None = None,
+    ) -> Player:
+        reference = reference or self.models["base"]
         start = self.model(player.name)
         settings = settings.decayed(player.num_updates)
-        references = references_of(at, rows, base, settings, cfg=self.cfg, machines=self.machines)
+        references = references_of(
+            at, rows, reference, settings, cfg=self.cfg, machines=self.machines
+        )
         self.machines.release_engines()
         table = update(
             at,
             rows,
             policy=player.policy,
-            reference=base,
+            reference=reference,
             optimizer_state=player.optimizer_state,
             settings=settings,
             role=player.name,
@@ -414,8 +449,8 @@ class Run(Generic[Config]):
             yarn=self.machines.serving_player(start).config.yarn,
             trainer=self.machines.trainer,
         )
-        # the loss of supervised fine-tuning does not depend on who sampled
-        if settings.objective != "likelihood":
+        # the loss of supervised fine-tuning and of preferences does not depend on who sampled
+        if settings.objective == "clipped":
             self.watch(
                 at,
                 sampler_mismatch,

@@ -1,4 +1,7 @@
-"""One GRPO update: stored datums in, a new policy out, trained by TRL in processes of its own."""
+"""One update (GRPO, SFT or DPO): stored datums in, a new policy out.
+
+TRL trains it, in processes of its own.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class Trainer:
         return 0
 
     def train(self, job: UpdateJob) -> UpdateResult:
-        """Train; if memory runs out, halve the micro-batch, down to one row, and continue.
+        """Train; if memory runs out, halve the micro-batch, down to a row or a pair, and continue.
 
         Raises what `tasks.training.trainer.train` raises, and TrainerDied.
         """
@@ -67,7 +70,7 @@ class Trainer:
             try:
                 return self._train(job)
             except (RuntimeError, MemoryError) as problem:
-                half = job.settings.micro_batch_size // 2
+                half = job.settings.half_micro_batch
                 if not OUT_OF_MEMORY.search(repr(problem)) or not half:
                     raise
                 log.warning("the update ran out of memory: going on with micro-batches of %d", half)

@@ -16,6 +16,7 @@ from flows.runtime.unread import UnreadError
 from flows.settings import profile as profiles
 from flows.settings.profile import MethodSettings
 from tasks.evaluate import Measure
+from tasks.models.engine import Policy
 from tasks.monitors.monitor import Alarm
 from tasks.training.grpo import GRPOSettings
 from warehouse.store import Place, Table
@@ -58,7 +59,14 @@ class PilotRun(Run[Any]):
             self.notes.alarms.append(alarm)
             return {}
 
-    def _update(self, at: Place, player: Player, rows: Table, settings: GRPOSettings) -> Player:
+    def _update(
+        self,
+        at: Place,
+        player: Player,
+        rows: Table,
+        settings: GRPOSettings,
+        reference: Policy | None = None,
+    ) -> Player:
         """The player as it is; the batch is noted."""
         self.notes.updates.append(rows)
         return player

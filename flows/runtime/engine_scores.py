@@ -24,12 +24,14 @@ def references_of(
     cfg: MethodSettings,
     machines: Machines,
 ) -> Table | None:
-    """Log-probabilities of a batch under the base model.
+    """Log-probabilities of a batch under the KL reference `base`.
 
-    None if the trainer computes them itself, or needs none. Raises ValueError for a temperature
-    other than 1: engines score at temperature 1 only.
+    None if the trainer computes them itself, or needs none; it cannot under an adapter, which
+    would be the one that it trains. Raises ValueError for a temperature other than 1: engines score
+    at temperature 1 only.
     """
-    if cfg.reference_by == "trainer" or not settings.beta:
+    is_by_trainer = cfg.reference_by == "trainer" and base.adapter is None
+    if is_by_trainer or not settings.beta:
         return None
     if settings.temperature != 1:
         raise ValueError(

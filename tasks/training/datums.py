@@ -159,6 +159,27 @@ def _fault(datums: Datums, i: int, vocab_size: int, max_tokens: int) -> str | No
     return None
 
 
+def check_pairs(datums: Datums) -> None:
+    """Refuse rows that are not pairs of a chosen reply (advantage 1) and a rejected one (-1).
+
+    Rows 0 and 1 are a pair, rows 2 and 3 the next. Raises ValueError, naming the first pair at
+    fault.
+    """
+    if len(datums) % 2:
+        raise ValueError(f"{len(datums)} rows are no pairs of a chosen and a rejected reply")
+    for i in range(0, len(datums), 2):
+        fault = None
+        if list(datums.advantages[i : i + 2]) != [1.0, -1.0]:
+            fault = "their advantages must be 1 (chosen) and -1 (rejected)"
+        elif not np.array_equal(datums.prompts[i], datums.prompts[i + 1]):
+            fault = "they answer different prompts"
+        elif not datums.num_tokens[i : i + 2].all():
+            fault = "one has no sampled token"
+        if fault:
+            chosen, rejected = datums.rollout_ids[i : i + 2]
+            raise ValueError(f"rows {i} and {i + 1}, rollouts {chosen} and {rejected}: {fault}")
+
+
 @dataclass(frozen=True)
 class Plan:
     """Which process computes which datums, and when.
@@ -192,6 +213,7 @@ def plan(
     by_length: bool,
     skip_zero_advantages: bool = False,
     shared_prompt_tokens: int | None = None,
+    pairs: bool = False,
 ) -> Plan:
     """Split the file, in its order, into equal mini-batches, and those into micro-batches.
 
@@ -201,14 +223,21 @@ def plan(
     weight, which no denominator counts, fill the gaps. `skip_zero_advantages` leaves datums of
     advantage 0 uncomputed: without a KL term they have no gradient. With `shared_prompt_tokens` a
     process's micro-batch is one prompt with its answers, of at most that many tokens; an answer too
-    long for that stays alone.
+    long for that stays alone. With `pairs`, rows 0 and 1 stay side by side, as do 2 and 3, and so
+    on; then `micro_batch_size` is even.
 
     Raises:
-        ValueError: fewer datums than optimizer steps.
+        ValueError: fewer datums, or pairs, than optimizer steps.
     """
-    if len(datums) < optimizer_steps:
-        raise ValueError(f"{len(datums)} datum(s) cannot make {optimizer_steps} optimizer steps")
-    minis = np.array_split(np.arange(len(datums)), optimizer_steps)
+    unit = 2 if pairs else 1  # rows that stay side by side
+    num_units = len(datums) // unit
+    if num_units < optimizer_steps:
+        kind = "pair(s)" if pairs else "datum(s)"
+        raise ValueError(f"{num_units} {kind} cannot make {optimizer_steps} optimizer steps")
+    minis = [
+        (unit * units[:, None] + np.arange(unit)).ravel()
+        for units in np.array_split(np.arange(num_units), optimizer_steps)
+    ]
     lengths = datums.lengths
     steps = []
     for mini in minis:
@@ -216,7 +245,9 @@ def plan(
         if skip_zero_advantages:
             ordered = ordered[datums.advantages[ordered] != 0]
         if by_length:
-            ordered = ordered[np.argsort(-lengths[ordered], kind="stable")]
+            units = ordered.reshape(-1, unit)
+            longest = lengths[units].max(axis=1)
+            ordered = units[np.argsort(-longest, kind="stable")].ravel()
         if shared_prompt_tokens is not None:
             parts = _by_prompt(datums, ordered, shared_prompt_tokens)
         else:

@@ -1,4 +1,4 @@
-"""The job of one GRPO update and its result: plain values, no torch, no TRL."""
+"""The job of one update and its result: plain values, no torch, no TRL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tasks.models.yarn import Yarn
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
-Objective = Literal["clipped", "likelihood"]
+Objective = Literal["clipped", "likelihood", "preference"]
 
 
 class _Frozen(BaseModel):
@@ -40,13 +40,18 @@ class GRPOSettings(_Frozen):
       dr_grpo  the datums of the step times `max_completion_tokens`, a constant (SPICE)
       bnpo     each micro-batch by its own sampled tokens, then by the micro-batches: depends on
                `micro_batch_size`
+
+    Two other objectives share its settings. "likelihood" is supervised fine-tuning. "preference" is
+    DPO (Rafailov et al. 2023, eq. 7): -log sigmoid(m), averaged over the pairs of an optimizer step
+    whatever the loss type. The margin m is beta times the difference of two log-ratios of policy
+    and reference: that of the chosen reply minus that of the rejected one, over all their tokens.
     """
 
     objective: Objective = Field(
         default="clipped",
         description=(
             '"likelihood": the log-likelihood of the sampled tokens, weighed by the advantage:'
-            " supervised fine-tuning where it is 1"
+            ' supervised fine-tuning where it is 1; "preference": DPO on pairs of replies'
         ),
     )
     learning_rate: float = Field(
@@ -73,7 +78,10 @@ class GRPOSettings(_Frozen):
     beta: float = Field(
         default=1e-3,
         ge=0,
-        description="weight of KL(policy || reference) in the loss; 0 loads no reference",
+        description=(
+            "weight of KL(policy || reference) in the loss; 0 loads no reference; of preferences,"
+            " DPO's beta, often 0.1"
+        ),
     )
     use_bias_correction_kl: bool = Field(
         default=False, description="multiply each token's KL term by rho (TRL's own default)"
@@ -173,6 +181,38 @@ class GRPOSettings(_Frozen):
                 f'objective "likelihood" has no KL term: set beta to 0, not {self.beta:g}'
             )
         return self
+
+    @model_validator(mode="after")
+    def _preferences_come_in_pairs(self) -> Self:
+        if self.objective != "preference":
+            return self
+        if not self.beta:
+            raise ValueError('objective "preference" needs a beta above 0, such as 0.1')
+        if self.micro_batch_size % 2:
+            raise ValueError(
+                'objective "preference" computes pairs: micro_batch_size must be even, not'
+                f" {self.micro_batch_size}"
+            )
+        if self.shared_prompt_tokens is not None:
+            raise ValueError(
+                'objective "preference" computes each reply with its own prompt: set'
+                " shared_prompt_tokens to null"
+            )
+        return self
+
+    @property
+    def half_micro_batch(self) -> int:
+        """Half as many datums in a forward pass, pairs kept whole; 0 if there is no less.
+
+        >>> GRPOSettings(micro_batch_size=6).half_micro_batch
+        3
+        >>> GRPOSettings(objective="preference", beta=0.1, micro_batch_size=6).half_micro_batch
+        2
+        """
+        half = self.micro_batch_size // 2
+        if self.objective == "preference":
+            return half - half % 2
+        return half
 
     @model_validator(mode="after")
     def _on_policy_is_one_step(self) -> Self:
@@ -291,6 +331,18 @@ class StepMetrics(_Frozen):
     )
     clip_fraction_low: float | None
     clip_fraction_high: float | None
+    margin: float | None = Field(
+        default=None, description="pair mean of the margin m, nats; None if not of preferences"
+    )
+    preferred: float | None = Field(
+        default=None, description="share of pairs with a margin above 0"
+    )
+    chosen_reward: float | None = Field(
+        default=None, description="pair mean of beta times the chosen reply's log-ratio, nats"
+    )
+    rejected_reward: float | None = Field(
+        default=None, description="the same of the rejected reply"
+    )
     grad_norm: float = Field(description="before clipping")
     learning_rate: float
     num_datums: int

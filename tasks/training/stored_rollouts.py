@@ -2,7 +2,10 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false, reportCallIssue=false, reportReturnType=false
 # pyright: reportOperatorIssue=false, reportPrivateImportUsage=false
-"""TRL's GRPOTrainer on stored rows: it neither generates nor rewards; the rest is TRL's."""
+"""TRL's GRPOTrainer on stored rows: it neither generates nor rewards.
+
+TRL computes the loss, except that of preferences, which is in `tasks.training.preference`.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from tasks.training import head, kept_state, policy_files, state
 from tasks.training.checkpoint import Checkpoint
 from tasks.training.grpo import GRPOSettings, NonFiniteUpdateError, StepMetrics
+from tasks.training.preference import PairSums, preference_loss
 from tasks.training.shared_prompts import PackedRow, understand_packed_rows
 
 # a token is far if the policy finds it at least twice, or at most half, as likely as the sampler
@@ -43,7 +47,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
     With `on_policy` the policy's own log-probabilities are the old ones, as in TRL if none are
     given; the stored ones then only measure the ratio. SFT (the objective "likelihood") does the
     same in every optimizer step: rho * A then has the gradient of A * log p, and the reported loss
-    is the mean of -A * log p.
+    is the mean of -A * log p. Preferences (the objective "preference") have a loss of their own.
     """
 
     def __init__(
@@ -79,6 +83,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._share = share
         self._sft = settings.objective == "likelihood"
         self._on_policy = settings.on_policy or self._sft
+        self._of_pairs = settings.objective == "preference"
+        self._pairs = PairSums.zero(self.accelerator.device)
         self.steps: list[StepMetrics] = list(steps_done)
         self._num_done = len(steps_done)
         self._checkpoints = checkpoints
@@ -199,10 +205,34 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return logps, entropy, None
 
     def _compute_loss(self, model: Any, inputs: dict) -> torch.Tensor:
+        if self._of_pairs:
+            return self._compute_preference_loss(model, inputs)
         trl_inputs = dict(inputs)
         if self._on_policy:
             trl_inputs.pop("old_per_token_logps", None)
         loss = super()._compute_loss(model, trl_inputs) * inputs["loss_scale"]
+        self._logps = self._logps.detach()
+        self._observe(inputs, loss.detach())
+        return loss
+
+    def _compute_preference_loss(self, model: Any, inputs: dict) -> torch.Tensor:
+        """The mean of DPO's loss over the pairs of the optimizer step, this micro-batch's part."""
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        logps, _, _ = self._get_per_token_logps_and_entropies(
+            model, ids, mask, inputs["completion_ids"].size(1)
+        )
+        loss_sum, sums = preference_loss(
+            logps,
+            inputs["ref_per_token_logps"],
+            sampled=self._sampled,
+            is_real=inputs["advantages"][::2] != 0,
+            beta=self.beta,
+        )
+        self._pairs += sums
+        # processes average their gradients
+        num_pairs = inputs["step_rows"] / 2
+        loss = loss_sum * self.accelerator.num_processes / num_pairs
         self._logps = self._logps.detach()
         self._observe(inputs, loss.detach())
         return loss
@@ -217,7 +247,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         # a term of the loss, (B, T), whose mean `log` reports
         if self._sft:
             term = (-inputs["advantages"][:, None] * self._logps).masked_fill(unsampled, 0)
-        elif self.beta:
+        elif self.beta and not self._of_pairs:
             x = (inputs["ref_per_token_logps"] - self._logps).masked_fill(unsampled, 0)
             term = torch.exp(x) - x - 1
             if self.args.use_bias_correction_kl:
@@ -249,6 +279,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         norm = float(super()._get_grad_norm(model, grad_norm=grad_norm))
         self._sums = self.accelerator.reduce(self._sums, reduction="sum")
         self._furthest = gather(self._furthest).max().reshape(1)
+        self._pairs = PairSums(self.accelerator.reduce(self._pairs.values, reduction="sum"))
         if self._sums[-1] > 0 or not math.isfinite(norm):
             loss = float(self._tr_loss)
             if self._sums[-1] > 0:
@@ -279,7 +310,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 step=self._num_done + self.state.global_step,
                 loss=loss,
                 policy_loss=loss - self.beta * weighted,
-                kl=self._mean("kl", tokens, "tokens") if self.beta else None,
+                kl=self._mean("kl", tokens, "tokens"),
                 entropy=self._mean("entropy", tokens, "tokens"),
                 mean_ratio=mean_ratio,
                 sampler_kl=sampler_kl,
@@ -288,6 +319,10 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 clip_fraction=self._clip_mean("region", tokens, rows),
                 clip_fraction_low=self._clip_mean("low", tokens, rows),
                 clip_fraction_high=self._clip_mean("high", tokens, rows),
+                margin=self._pairs.margin,
+                preferred=self._pairs.preferred,
+                chosen_reward=self._pairs.chosen_reward,
+                rejected_reward=self._pairs.rejected_reward,
                 grad_norm=logs["grad_norm"],
                 learning_rate=logs["learning_rate"],
                 num_datums=step["step_rows"],
@@ -300,14 +335,18 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._step_started = now
         self._sums.zero_()
         self._furthest.zero_()
+        self._pairs.values.zero_()
         self._done.clear()
         self._metrics["train"].clear()
         self._keep_step()
 
     def _mean(self, name: str, total: int, weight: str) -> float | None:
-        """TRL's means over micro-batches, weighed by their `weight`, over `total`."""
+        """TRL's means over micro-batches, weighed by their `weight`, over `total`.
+
+        None of what TRL did not measure: the KL at beta 0, and all of these in a preference update.
+        """
         values = self._metrics["train"][name]
-        if not total:
+        if not total or not values:
             return None
         return sum(v * done[weight] for v, done in zip(values, self._done, strict=True)) / total
 

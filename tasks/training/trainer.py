@@ -1,7 +1,7 @@
 # TRL, PEFT and Accelerate type their trainers loosely.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
-"""Update a policy with TRL's GRPO on stored rollouts.
+"""Update a policy with TRL on stored rollouts: GRPO, SFT, or DPO.
 
 TRL does the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP;
 `stored_rollouts` gives it the stored tensors in place of generation and rewards. Call `train(job)`,
@@ -43,7 +43,14 @@ from trl.trainer.grpo_config import GRPOConfig
 
 from tasks.training import head, kept_state, policy_files
 from tasks.training.checkpoint import Checkpoint
-from tasks.training.datums import Datums, check_datums, micro_batches, plan, read_datums
+from tasks.training.datums import (
+    Datums,
+    check_datums,
+    check_pairs,
+    micro_batches,
+    plan,
+    read_datums,
+)
 from tasks.training.grpo import (
     RESULT_FILE,
     GRPOSettings,
@@ -136,6 +143,8 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
             " attention only, set shared_prompt_tokens to null"
         )
     check_datums(datums, vocab_size=config.vocab_size, max_tokens=config.max_position_embeddings)
+    if job.settings.objective == "preference":
+        check_pairs(datums)
 
 
 def build_trainer(
@@ -164,9 +173,10 @@ def build_trainer(
         micro_batch_size=settings.micro_batch_size,
         num_processes=args.world_size,
         # bnpo weighs micro-batches equally, so their members matter
-        by_length=settings.loss_type != "bnpo",
+        by_length=settings.loss_type != "bnpo" or settings.objective == "preference",
         skip_zero_advantages=not settings.beta and settings.loss_type != "bnpo",
         shared_prompt_tokens=settings.shared_prompt_tokens,
+        pairs=settings.objective == "preference",
     )
     args.gradient_accumulation_steps = layout.accumulation_steps
     # one generation batch a step: see dapo in TRL

@@ -121,12 +121,14 @@ from warehouse.schemas.tasks import Sample as Sample
 from warehouse.schemas.tasks import Selection as Selection
 from warehouse.schemas.tasks import Task as Task
 from warehouse.schemas.training import BATCHES as BATCHES
+from warehouse.schemas.training import PAIRS as PAIRS
 from warehouse.schemas.training import POLICIES as POLICIES
 from warehouse.schemas.training import PROBES as PROBES
 from warehouse.schemas.training import REFERENCES as REFERENCES
 from warehouse.schemas.training import UPDATES as UPDATES
 from warehouse.schemas.training import Datum as Datum
 from warehouse.schemas.training import OptimizerStep as OptimizerStep
+from warehouse.schemas.training import Pair as Pair
 from warehouse.schemas.training import PolicyRow as PolicyRow
 from warehouse.schemas.training import Probe as Probe
 from warehouse.schemas.training import ReferenceRow as ReferenceRow

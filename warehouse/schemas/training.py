@@ -106,3 +106,29 @@ class PolicyRow(TypedDict):
 
 
 POLICIES = define("policies", PolicyRow, grain="a policy a run starts from", key="policy")
+
+
+class Pair(TypedDict):
+    """A row of `pairs`: two replies to one prompt, or why the prompt has none."""
+
+    pair_id: Annotated[str, "identity, from the prompt and the number of the pair"]
+    prompt_id: Annotated[str, "the prompt"]
+    task_id: Annotated[str | None, "the task it is about", "it asks for a new one"]
+    chosen: Annotated[str | None, "rollout of the better reply", "the prompt has no pair"]
+    rejected: Annotated[str | None, "rollout of the worse reply", "the prompt has no pair"]
+    chosen_worth: Annotated[
+        float | None, "labels: share that call it good, or right; else its reward", "no pair"
+    ]
+    rejected_worth: Annotated[float | None, "the same of the worse reply", "no pair"]
+    why: Annotated[str, "the labels, verdicts or rewards that say so"]
+    held_out: Annotated[bool, "measured, and not trained on"]
+    kept: Annotated[bool, "whether it is trained on or measured"]
+    reason: Annotated[str | None, "why it is not", "it is"]
+
+
+PAIRS = define(
+    "pairs",
+    Pair,
+    grain="two replies to one prompt, the better and the worse; or a prompt without such",
+    key="pair_id",
+)
