@@ -75,7 +75,7 @@ def _of_run(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Polic
     check_kept(store.root, policy.adapter or policy.weights, again="updates")
     if policy.adapter is None:
         return policy
-    begun_with = _base_hash(store, run)
+    begun_with = base_hash(store, run)
     if begun_with not in (None, base.content_hash):
         raise ValueError(
             f"models.start is {name!r}, an adapter on another model than models.base,"
@@ -84,7 +84,7 @@ def _of_run(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Polic
     return policy.model_copy(update={"weights": base.weights})
 
 
-def _base_hash(store: Store, run: str) -> str | None:
+def base_hash(store: Store, run: str) -> str | None:
     """The content hash of the base model that a run began with."""
     for table in store.tables(run, POLICIES):
         for row in table.rows():
@@ -98,7 +98,7 @@ def _check_adapters(adapter: Path, cfg: MethodSettings) -> None:
     config = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))
     rank = config["r"]
     alpha = config["lora_alpha"]
-    for key, update in _updates(cfg):
+    for key, update in updates_in(cfg):
         if update.lora is None:
             raise ValueError(
                 f"models.start is an adapter, and {key} trains full weights: set {key}.lora ="
@@ -111,11 +111,13 @@ def _check_adapters(adapter: Path, cfg: MethodSettings) -> None:
             )
 
 
-def _updates(settings: BaseModel, path: tuple[str, ...] = ()) -> Iterator[tuple[str, GRPOSettings]]:
+def updates_in(
+    settings: BaseModel, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, GRPOSettings]]:
     """The settings of updates, at any depth, with their dotted names."""
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if isinstance(value, GRPOSettings):
             yield ".".join((*path, name)), value
         elif isinstance(value, BaseModel):
-            yield from _updates(value, (*path, name))
+            yield from updates_in(value, (*path, name))

@@ -40,6 +40,7 @@ from flows.app.command.start import inquire, run_flow
 from flows.app.command.status import status
 from flows.app.command.study import study
 from flows.app.command.tables import print_reports, print_table, visible
+from flows.app.command.tune import tune
 from flows.app.command.view import view
 from flows.app.command.whatif import whatif
 from flows.app.service.site import Site
@@ -489,6 +490,7 @@ for command in (
     study,
     tasks,
     status,
+    tune,
     view,
     whatif,
     up,

@@ -1,0 +1,156 @@
+"""The run whose replies are compared: its tables, and the model that gave the replies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from flows.runtime.start import base_hash
+from tasks.models.engine import Policy
+from warehouse.schemas import (
+    ANNOTATIONS,
+    GATES,
+    JUDGMENTS,
+    POLICIES,
+    PROMPTS,
+    REWARDS,
+    ROLLOUTS,
+    VOTES,
+    Annotation,
+    PolicyRow,
+    Schema,
+)
+from warehouse.store import Store, Table
+
+Opinions = Literal["labels", "rewards"]
+ROUND = re.compile(r"-\d+$")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The tables of the run whose replies are compared, all of one role."""
+
+    store: Store
+    run: str
+    role: str
+    rollouts: tuple[Table, ...]
+    prompts: tuple[Table, ...]
+    annotations: tuple[Table, ...] = ()
+    verdicts: tuple[Table, ...] = ()
+    rewards: tuple[Table, ...] = ()
+
+    @classmethod
+    def open(cls, store: Store, run: str | None, on: Opinions, role: str | None) -> Source:
+        """The tables of a run that say by `on` which of `role`'s replies is better.
+
+        Without `role`, it is the only one that has opinions. Raises ValueError if there is no such
+        run, if nobody labelled it, if replies of several roles have opinions and none is named, or
+        if the role has no replies.
+        """
+        if run is None:
+            raise ValueError("say whose replies to compare: source=RUN, or `selfplay tune RUN`")
+        if not store.folder(run).exists():
+            raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+
+        def tables(*schemas: Schema) -> tuple[Table, ...]:
+            return tuple(table for schema in schemas for table in store.tables(run, schema))
+
+        annotations: tuple[Table, ...] = ()
+        verdicts: tuple[Table, ...] = ()
+        rewards: tuple[Table, ...] = ()
+        if on == "labels":
+            annotations = tables(ANNOTATIONS)
+            verdicts = tables(JUDGMENTS, VOTES, GATES)
+            subjects = {row["subject"] for table in annotations for row in table.rows(Annotation)}
+        else:
+            rewards = tables(REWARDS)
+            subjects = {
+                rollout_id
+                for table in rewards
+                for rollout_id in table.arrow["rollout_id"].to_pylist()
+            }
+        if not subjects:
+            hint = "; people label in `selfplay view`" if on == "labels" else ""
+            raise ValueError(f"the run {run} has no {on}{hint}")
+        rollouts = tables(ROLLOUTS)
+        role = role or _only_role(run, rollouts, subjects)
+        of_role = tuple(table for table in rollouts if role_of(table) == role)
+        if not of_role:
+            there = sorted({role_of(table) for table in rollouts})
+            raise ValueError(
+                f"the run {run} has no replies of {role!r}, only of {', '.join(there)}"
+            )
+        return cls(
+            store=store,
+            run=run,
+            role=role,
+            rollouts=of_role,
+            prompts=tuple(table for table in tables(PROMPTS) if role_of(table) == role),
+            annotations=annotations,
+            verdicts=verdicts,
+            rewards=rewards,
+        )
+
+    @property
+    def given_policies(self) -> dict[str, PolicyRow]:
+        """The policies that the run began with, by their hash."""
+        return {
+            row["policy_hash"]: row
+            for table in self.store.tables(self.run, POLICIES)
+            for row in table.rows(PolicyRow)
+        }
+
+    @property
+    def samplers(self) -> set[str]:
+        """The hashes of the policies that gave the replies."""
+        return {
+            policy_hash
+            for table in self.rollouts
+            for policy_hash in table.arrow["policy_hash"].to_pylist()
+        }
+
+    @property
+    def player(self) -> str | None:
+        """The player whose updated policies gave some of the replies; None if all are of policies
+        that the run began with."""
+        for table in self.store.updates(self.run):
+            row = table.rows()[-1]
+            if row["policy_hash"] in self.samplers:
+                return row["role"]
+        return None
+
+    def check_model(self, base: Policy, start: Policy) -> None:
+        """Raise ValueError if replies were sampled from another model than a run's `base`, or
+        where it starts: their tokens may be others."""
+        given = self.given_policies
+        for sampler in self.samplers:
+            # a policy that the run trained is one of its base
+            model = sampler if sampler in given else base_hash(self.store, self.run)
+            if model not in (None, base.content_hash, start.content_hash):
+                raise ValueError(
+                    f"replies of {self.role} in the run {self.run} were sampled from another model"
+                    f" than models.base, {base.weights}: give the model that gave them"
+                )
+
+
+def role_of(table: Table) -> str:
+    """The role that a table of rollouts or prompts is named for, without the number of a round:
+    `verifier` for rollouts.verifier-2."""
+    return ROUND.sub("", table.at.label or "")
+
+
+def _only_role(run: str, rollouts: tuple[Table, ...], subjects: set[str]) -> str:
+    """The only role that has replies among the subjects."""
+    roles = {
+        role_of(table)
+        for table in rollouts
+        if not subjects.isdisjoint(table.arrow["rollout_id"].to_pylist())
+    }
+    if len(roles) == 1:
+        return roles.pop()
+    if not roles:
+        raise ValueError(f"no reply of the run {run} is labelled or rewarded")
+    raise ValueError(
+        f"replies of {', '.join(sorted(roles))} have opinions in the run {run}: name one, role=NAME"
+    )
