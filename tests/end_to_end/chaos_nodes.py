@@ -213,7 +213,7 @@ def seconds_of(folder: Path) -> tuple[float, float]:
     sampling = list[float]()
     updates = list[float]()
     for table in Store(folder / "store").tables(RUN):
-        seconds = table.recipe["duration_s"]
+        seconds = table.recipe["seconds"]
         if table.schema.name == "rollouts":
             sampling.append(seconds)
             prompts += len({row["prompt_id"] for row in table.rows()})
