@@ -112,9 +112,9 @@ def read_items(reply: str) -> list[str]:
     """
     items: list[str] = []
     for line in f"-{reply}".strip().splitlines():
-        mark, text = line[:1], line[1:].strip()
-        if mark != "-":
+        if not line.startswith("-"):
             break
+        text = line[1:].strip()
         if words_of(text):
             items.append(text)
     if not items:

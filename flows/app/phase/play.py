@@ -81,7 +81,9 @@ def progress(grid: Grid) -> list[Row]:
         seconds = claims.seconds(run.name)
         kept_run = kept.get(asked)
         if stage is not None and kept_run is not None:
-            stage, alarm, seconds = None, kept_run.stopped, kept_run.seconds
+            stage = None
+            alarm = kept_run.stopped
+            seconds = kept_run.seconds
         rows.append(
             {
                 "run": run.name,
