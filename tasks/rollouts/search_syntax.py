@@ -12,7 +12,6 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tasks.readers.lines import labelled
 from tasks.readers.malformed import Malformed
 from tasks.readers.tags import elements
 from tasks.readers.thoughts import spoken
@@ -116,7 +115,7 @@ def ends_with_final(
     True
     """
     if syntax == "lines":
-        return _has_line(text, final)
+        return _line(text, final) is not None
     parts = elements(text, final, open_thoughts=open_thoughts)
     if not parts or not parts[-1].text:
         return False
@@ -125,18 +124,22 @@ def ends_with_final(
 
 def _search_in_line(text: str) -> Search | None:
     """The search in the first line of a reply."""
-    if not _has_line(text, LABEL):
-        begins_a_search = text.strip().lower().startswith(f"{LABEL.lower()}:")
-        return Search((), valid=False) if begins_a_search else None
-    return Search((labelled(text, LABEL),), valid=True)
+    query = _line(text, LABEL)
+    if query is not None:
+        return Search((query,), valid=True)
+    if text.strip().lower().startswith(f"{LABEL.lower()}:"):
+        return Search((), valid=False)
+    return None
 
 
-def _has_line(text: str, name: str) -> bool:
+def _line(text: str, name: str) -> str | None:
+    """What the line `name: ...` of a reply says; None if there is none."""
+    from tasks.readers.lines import labelled  # settings need this module, and not its libraries
+
     try:
-        labelled(text, name)
+        return labelled(text, name)
     except Malformed:
-        return False
-    return True
+        return None
 
 
 def _queries(body: str, syntax: Syntax) -> list[str]:

@@ -8,9 +8,9 @@ settings without a sabotage. Without names it plays all.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -223,7 +223,18 @@ def _spoken(store: Store, run: str, iterations: int) -> Iterator[Row]:
         }
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    """Play the runs that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"runs to play, of {', '.join(RUNS)} (default: all)",
+    )
+    names = parser.parse_args().names
+    if unknown := set(names) - set(RUNS):
+        parser.error(f"there is no run {', '.join(sorted(unknown))}")
     with contextlib.closing(MachinePool()) as pool:
         for name in names or list(RUNS):
             row = play(name, pool)
@@ -233,4 +244,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -60,6 +60,7 @@ SECTIONS = {
     "Run": (
         "demo",
         "run",
+        "tune",
         "rerun",
         "why",
         "stop",

@@ -39,7 +39,7 @@ def test_readable_replies_and_rewards_that_differ_are_enough() -> None:
         (
             {"roles": (replace(SOLVER, readable=0.05),)},
             "weak signal",
-            "5% of 400 replies of the solver",
+            "5.0% of 400 replies of the solver",
         ),
         (
             {"roles": (replace(SOLVER, readable=0.2),)},
@@ -81,7 +81,7 @@ def test_tasks_that_an_update_can_compare_decide_not_the_replies_that_can_be_rea
     groups = RewardSignal("solver", num_with_contrast, num_with_contrast, 0.4)
     verdict = judge(replace(HEALTHY, roles=(questioner,), rewards=(groups,)))
     assert verdict.outlook == outlook
-    assert "8% of 80 replies of the questioner" in verdict.sentence
+    assert "8.0% of 80 replies of the questioner" in verdict.sentence
 
 
 def test_candidates_that_pass_and_are_not_needed_speak_for_a_filter() -> None:

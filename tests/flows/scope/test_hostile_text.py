@@ -86,7 +86,7 @@ TEMPLATES = [
 
 @pytest.mark.parametrize("hostile", [*HOSTILE, "".join(HOSTILE), "\n".join(HOSTILE[::-1])])
 def test_no_template_gains_a_tag_or_a_role_from_what_is_put_into_it(hostile):
-    assert len(TEMPLATES) == 35 and powers(hostile)
+    assert len(TEMPLATES) == 50 and powers(hostile)
     for template in TEMPLATES:
         expected, found = (rendered(template, text) for text in (HARMLESS, hostile))
         assert powers(found) == powers(expected), template

@@ -111,5 +111,5 @@ def test_a_node_that_cannot_reach_the_fleet_says_so(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert node_host._reachable(["127.0.0.1"], port) == "127.0.0.1"
-    with pytest.raises(ConnectionError, match=r"cannot reach the fleet .*open the ports"):
+    with pytest.raises(ConnectionError, match=r"cannot reach the flow .*open the ports"):
         node_host._reachable(["127.0.0.1"], port)

@@ -114,8 +114,10 @@ def test_what_uses_too_much_is_stopped_with_the_reason(
     interpreter: Interpreter, body: str, why: str
 ) -> None:
     result = outcome(interpreter, f"def f():\n    {body}")
-    # what is short of memory in the middle of a deep recursion may die of either
-    assert result == why or (why == "crashed: SIGSEGV" and result == "raised MemoryError")
+    allowed = {why}
+    if why == "crashed: SIGSEGV":  # a deep recursion may run out of memory, or of time, before
+        allowed |= {"raised MemoryError", "time limit"}
+    assert result in allowed
 
 
 def test_what_waits_for_ever_is_stopped_by_the_clock(tmp_path: Path) -> None:
