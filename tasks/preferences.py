@@ -185,8 +185,8 @@ def _of_labelled_verdicts(
 ) -> dict[str, Opinion]:
     """All readable verdicts on prompts of which a verdict is labelled: 1 if right, else 0.
 
-    Whoever calls a verdict good says that it is right, whoever calls it bad that the opposite is.
-    Prompts on which the labels are divided get no opinion.
+    A verdict labelled good is right; one labelled bad is wrong, so the opposite verdict is right.
+    Prompts whose labels disagree get no opinion.
     """
     verdict_of: dict[str, int] = {}
     for table in as_tables(verdicts):

@@ -84,9 +84,9 @@ class Group:
 
     They start at the first job, or earlier by `start`. Those of this machine have one log.
 
-    With `place="ray"` they are on the nodes of a cluster: at the `seats` of engines there, with
-    which they take turns, else wherever there is room. The group starts anew if the seats have
-    changed since the last job.
+    With `place="ray"` they run on the nodes of a cluster: in the `seats` of the engines, sharing
+    their GPUs in turn, or wherever there is room if there are no seats. The group restarts if the
+    seats have changed since the last job.
     """
 
     program = "tasks.training.member"

@@ -47,8 +47,10 @@ def update(
         steps=steps,
         names=[n for n in names if n not in MISMATCH] + [n for n in names if n in MISMATCH],
         mismatch=MISMATCH,
-        batch=view.rows("update_batch", **place, low=low, high=high),
-        bins=view.rows("update_advantages", **place),
+        batch=view.rows(
+            "update_batch", iteration=iteration, phase=phase, step=step, low=low, high=high
+        ),
+        bins=view.rows("update_advantages", iteration=iteration, phase=phase, step=step),
         bounds=(low, high),
         previous=previous,
         next=following,
