@@ -121,8 +121,9 @@ def save_request(store: Store, request: Request, config: BaseModel, force: bool 
 def check_request(store: Store, request: Request, config: BaseModel, force: bool = False) -> None:
     """Raise ValueError if the run is another flow's, or was made with another configuration.
 
-    With `force`, the configuration may be another. Limits of monitors and the place of engines may
-    always change: they are in no recipe.
+    With `force`, the configuration may be another. Limits of monitors and the places of engines and
+    trainer may always change: they are in no recipe. A setting that did not exist when the run
+    began counts as its default.
     """
     last = _request(store, request.run)
     if last and last.flow != request.flow:
@@ -134,7 +135,7 @@ def check_request(store: Store, request: Request, config: BaseModel, force: bool
     if force or not before:
         return
     now = config.model_dump(mode="json")
-    changed = differences(_without_limits(before), _without_limits(now))
+    changed = differences(_recorded(_with_new_settings(before, config)), _recorded(now))
     if changed:
         raise ValueError(
             f"run {request.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name,"
@@ -142,11 +143,20 @@ def check_request(store: Store, request: Request, config: BaseModel, force: bool
         )
 
 
-def _without_limits(config: dict[str, Any]) -> dict[str, Any]:
+def _with_new_settings(before: dict[str, Any], config: BaseModel) -> dict[str, Any]:
+    """`before`, with the defaults of settings that it lacks, if today's settings can read it."""
+    try:
+        return type(config).model_validate(before).model_dump(mode="json")
+    except ValidationError:
+        return before
+
+
+def _recorded(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that may be part of a recipe."""
     return {
         key: _without_place(value) if key in ("engine", "judge_engine") else value
         for key, value in config.items()
-        if key != "monitor"
+        if key not in ("monitor", "trainer_place")
     }
 
 

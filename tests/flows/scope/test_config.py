@@ -288,6 +288,24 @@ def test_a_run_keeps_its_configuration_and_refuses_another_unless_told(store):
     assert Config.model_validate_json((folder / "config.json").read_text()) == other
     (before,) = folder.glob("config-until-*.json")
     assert Config.model_validate_json(before.read_text()) == cfg
+
+
+def test_a_run_goes_on_after_an_upgrade_that_added_a_setting(store):
+    cfg = profile.load(Config, "micro")
+    asked = Request(flow="f", profile="micro", run="r")
+    save_request(store, asked, cfg)
+    older = cfg.model_dump(mode="json")
+    del older["structured"]
+    store.keep("r", "config.json", older)
+    save_request(store, asked, cfg)
+    assert store.kept("r", "config.json")["structured"] == []
+
+
+def test_the_place_of_the_trainer_may_change(store):
+    cfg = profile.load(Config, "micro")
+    asked = Request(flow="f", profile="micro", run="r")
+    save_request(store, asked, cfg)
+    save_request(store, asked, profile.load(Config, "micro", {"trainer_place": "ray"}))
     assert last_request(store, "r") == asked
 
 
