@@ -169,3 +169,24 @@ def test_rollouts_of_a_role_can_be_searched_with_and_without_a_text(browser):
     assert "/run/mine/rollout?id=j1" not in answers and found("role=judge")
     assert not found("role=nobody")
     assert not found("role=answerer&text=no+such+words")
+
+
+def test_the_list_of_rollouts_opens_on_what_was_trained_and_says_how_many_there_are(browser):
+    opened = open_page(browser, "/run/mine/rollouts")
+    links = [link for link in opened.links() if "rollout?id=" in link]
+    assert links == ["/run/mine/rollout?id=a1", "/run/mine/rollout?id=a2"]
+    assert "1 to 2 of 2" in opened.text
+
+    everything = open_page(browser, "/run/mine/rollouts?iteration=&role=")
+    links = [link for link in everything.links() if "rollout?id=" in link]
+    assert "/run/mine/rollout?id=j1" in links
+    assert f"1 to {len(links)} of {len(links)}" in everything.text
+
+
+@pytest.mark.parametrize("outcome", ["rewarded", "unscorable", "malformed", "error"])
+def test_the_number_of_rollouts_of_an_outcome_is_that_of_the_list(browser, outcome):
+    listed = open_page(browser, f"/run/mine/rollouts?outcome={outcome}")
+    links = [link for link in listed.links() if "rollout?id=" in link]
+    assert f"{len(links)} of {len(links)}" in listed.text or (
+        not links and "Rollouts 0" in listed.text
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import tempfile
 import time
@@ -26,12 +27,16 @@ from flows.run import Role, Run
 from flows.runtime.machines import MachinePool
 from flows.runtime.request import Request
 from flows.runtime.store_root import open_store
+from flows.scope import roles as scope_roles
 from flows.scope import steps as scope_steps
 from flows.scope.flow import scope_iteration
+from flows.spice import readers as spice_readers
 from flows.spice.flow import spice_iteration
+from flows.ttrl.flow import ttrl_iteration
+from flows.worlds.ledgers import held_out_tasks
 from tasks.models.engine import Policy
 from tasks.monitors.monitor import Alarm
-from warehouse.schemas import TASKS, Row
+from warehouse.schemas import Row
 from warehouse.store import Store
 
 BENCH = Path(__file__).parents[2] / "data" / "bench" / "sabotaged.jsonl"
@@ -53,7 +58,7 @@ SCOPE: dict[str, Any] = {
     "corpus_documents": 200,
     "challenger.steps": 1,
     "challenger.prompts_per_step": 4,
-    "pool.candidates_per_batch": 48,
+    "pool.candidates_per_batch": 96,
     "pool.max_batches": 1,
     "solver.steps": 3,
     "solver.prompts_per_step": 8,
@@ -66,6 +71,8 @@ DEAF = {  # limits that would stop a run before its updates
     "monitor.max_judge_error": 1.0,
     "monitor.max_canary_error": 1.0,
     "monitor.max_gate_leak": 1.0,
+    "monitor.max_reference_error": 1.0,
+    "monitor.min_kept_ratio": 0.0,
 }
 
 
@@ -99,6 +106,20 @@ def other_temperature() -> contextlib.AbstractContextManager[Any]:
     return patch.object(flows.run, "sampled_at", lambda rollouts: 1.5)
 
 
+def hackable_judge() -> contextlib.AbstractContextManager[Any]:
+    """The judge takes a long answer for one that says whatever it looks for."""
+    grade = scope_roles.grade
+
+    @functools.wraps(grade)
+    def grade_what_long_answers_seem_to_say(*tables: Any, **settings: Any) -> Iterator[Row]:
+        for row in grade(*tables, **settings):
+            if len(row["answer"].split()) > LONG:
+                row["answer"] += f" {row['criterion'].partition(' ')[2]}"
+            yield row
+
+    return patch.object(scope_roles, "grade", grade_what_long_answers_seem_to_say)
+
+
 def shrinking_pool() -> contextlib.AbstractContextManager[Any]:
     """From the second iteration on, the difficulty window is a tenth as wide."""
     keep = scope_steps.keep
@@ -111,21 +132,40 @@ def shrinking_pool() -> contextlib.AbstractContextManager[Any]:
     return patch.object(scope_steps, "keep", strict_keep)
 
 
+def wrong_references() -> contextlib.AbstractContextManager[Any]:
+    """The reference of every question whose answer is a whole number is one too large."""
+    read_question = spice_readers.read_question
+
+    def read_wrong(reply: str, task_type: str) -> Row:
+        question = read_question(reply, task_type)
+        if question["reference"].isdecimal():
+            question["reference"] = str(int(question["reference"]) + 1)
+        return question
+
+    return patch.object(spice_readers, "read_question", read_wrong)
+
+
 def contaminated() -> contextlib.AbstractContextManager[Any]:
-    """A benchmark of questions that the healthy run, which has the same seed, trained on."""
-    rows = [
-        row
-        for table in open_store().tables("healthy")
-        if table.schema is TASKS and table.at.phase == "training"
-        for row in table.rows()
+    """The questions to train on and those to score on are the same file."""
+    lines = [
+        json.dumps({"question": task.question, "answer": task.answer})
+        for task in held_out_tasks(seed=5, num_tasks=120)
+        if not task.options
     ]
-    seen = {row["text"]: row["reference"] for row in rows if row["text"]}
-    lines = [json.dumps({"question": q, "answer": a}) for q, a in sorted(seen.items())[:40]]
     CONTAMINATED.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return contextlib.nullcontext()
 
 
+LONG = 15  # words: three facts
 CONTAMINATED = Path(tempfile.gettempdir()) / "sabotaged-held-out.jsonl"
+TTRL: dict[str, Any] = {
+    "iterations": 1,
+    "steps": 2,
+    "questions_per_step": 16,
+    "group_size": 8,
+    "num_engines": 1,
+    "evaluation.num_tasks": 48,
+}
 SPICE_TWICE = SPICE | {"iterations": 2}
 SCOPE_TWICE = SCOPE | {"iterations": 2, "pool.short_pool": "fewer_steps"}
 RUNS = {
@@ -143,13 +183,17 @@ RUNS = {
     "repeats": Sabotage(
         spice_iteration,
         "micro",
-        SPICE_TWICE | {"corpus_documents": 12},
+        # both corpora together have as many documents as a step
+        SPICE | {"iterations": 2, "steps": 1, "corpus_documents": 6},
         ("tasks_repeat",),
     ),
+    "wrong references": Sabotage(
+        spice_iteration, "micro", SPICE, ("wrong_references",), wrong_references
+    ),
     "contaminated held-out set": Sabotage(
-        spice_iteration,
+        ttrl_iteration,
         "micro",
-        SPICE | {"evaluation.benchmarks": [str(CONTAMINATED)]},
+        TTRL | {"questions": str(CONTAMINATED), "evaluation.benchmarks": [str(CONTAMINATED)]},
         ("held_out_in_training",),
         contaminated,
     ),
@@ -161,11 +205,18 @@ RUNS = {
     ),
     "hackable judge": Sabotage(
         scope_iteration,
-        "micro-hackable",
+        "micro",
         SCOPE | DEAF,
-        ("judge_errs_in_training", "canaries_misjudged", "rewards_leave_the_truth"),
+        ("judge_errs_in_training", "rewards_leave_the_truth"),
+        hackable_judge,
     ),
     "leaking gate": Sabotage(
+        spice_iteration,
+        "micro-hackable",
+        SPICE | DEAF,
+        ("wrong_references",),
+    ),
+    "gates switched off": Sabotage(
         scope_iteration,
         "micro",
         SCOPE | DEAF | {"judge.gates": [], "judge.rule_gates": []},
@@ -177,9 +228,8 @@ RUNS = {
 }
 
 
-def play(name: str, pool: MachinePool) -> Row:
+def play(name: str, sabotage: Sabotage, pool: MachinePool) -> Row:
     """Play one run, and return what was expected and what its findings say."""
-    sabotage = RUNS[name]
     run = name.replace(" ", "-")
     started = time.monotonic()
     stopped = None
@@ -194,8 +244,7 @@ def play(name: str, pool: MachinePool) -> Row:
             sabotage.method.run(request, pool=pool)
         except Alarm as alarm:
             stopped = str(alarm).splitlines()[0]
-    store = open_store()
-    spoken = list(_spoken(store, run, sabotage.settings["iterations"]))
+    spoken = list(spoken_rules(open_store(), run, sabotage.settings["iterations"]))
     return {
         "name": name,
         "flow": sabotage.method.name,
@@ -208,7 +257,32 @@ def play(name: str, pool: MachinePool) -> Row:
     }
 
 
-def _spoken(store: Store, run: str, iterations: int) -> Iterator[Row]:
+def play_and_keep(runs: dict[str, Sabotage], file: Path) -> None:
+    """Play the runs, and append a line of JSON for each to the file."""
+    with contextlib.closing(MachinePool()) as pool:
+        for name, sabotage in runs.items():
+            row = play(name, sabotage, pool)
+            print(json.dumps(row, indent=1), flush=True)
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(row) + "\n")
+
+
+def chosen(runs: dict[str, Sabotage], description: str | None) -> dict[str, Sabotage]:
+    """The runs that the command line names, or all."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"runs to play, of {', '.join(runs)} (default: all)",
+    )
+    names = parser.parse_args().names
+    if unknown := set(names) - set(runs):
+        parser.error(f"there is no run {', '.join(sorted(unknown))}")
+    return {name: runs[name] for name in names or runs}
+
+
+def spoken_rules(store: Store, run: str, iterations: int) -> Iterator[Row]:
     """Each rule that speaks, with the first iteration after which it does, and its last words."""
     since: dict[str, int] = {}
     for iteration in range(1, iterations + 1):
@@ -223,25 +297,5 @@ def _spoken(store: Store, run: str, iterations: int) -> Iterator[Row]:
         }
 
 
-def main() -> None:
-    """Play the runs that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"runs to play, of {', '.join(RUNS)} (default: all)",
-    )
-    names = parser.parse_args().names
-    if unknown := set(names) - set(RUNS):
-        parser.error(f"there is no run {', '.join(sorted(unknown))}")
-    with contextlib.closing(MachinePool()) as pool:
-        for name in names or list(RUNS):
-            row = play(name, pool)
-            print(json.dumps(row, indent=1), flush=True)
-            with BENCH.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    play_and_keep(chosen(RUNS, __doc__), BENCH)

@@ -30,9 +30,15 @@ kept_of as (
 made as (
     select distinct role, iteration, phase, step, label from updates where run = $run
 ),
+begins as (
+    select role, min(iteration) as since from made group by role
+),
+-- a later iteration without an update of the role has 0
 updates_of as (
-    select role, iteration, count(*) as num
-    from made join finished using (iteration)
+    select begins.role, finished.iteration, count(made.iteration) as num
+    from begins
+    join finished on finished.iteration >= begins.since
+    left join made on made.role = begins.role and made.iteration = finished.iteration
     group by all
 ),
 kept as (
@@ -71,7 +77,8 @@ where
     kept.last <= $most * kept.first
     and kept.first - kept.last > $z * sqrt(kept.first + kept.last)
     and updated.last <= $most * updated.first
-order by updated.last / updated.first, kept.last / kept.first
+-- updates of 0 may also be a role that the settings freeze: another role says more
+order by updated.last = 0, updated.last / updated.first, kept.last / kept.first
 limit 1;
 
 -- rows: the candidates of that iteration, with the reason why they were dropped

@@ -9,18 +9,22 @@
 -- $always = 0.5: share that is too large even if it does not rise
 -- grain:         the last iteration that wrote tasks
 -- inputs:        tasks; $run
--- Tasks that one prompt yields in one iteration may well be alike: they do not repeat each other.
+-- Tasks that one step writes about one document, or on one prompt, may well be alike: they do not repeat each other.
 with written as (
-    select distinct iteration, coalesce(prompt_id, '') as prompt_id, task_id, lower(trim(text)) as text
+    select distinct
+        iteration,
+        task_id,
+        lower(trim(text)) as text,
+        (iteration, coalesce(step, 0), coalesce(document_id, prompt_id, '')) as place
     from tasks
     where run = $run and iteration is not null and rollout_id is not null and text is not null
 ),
-first_prompt as (
-    select text, min((iteration, prompt_id)) as place from written group by text
+first_place as (
+    select text, min(place) as place from written group by text
 ),
 placed as (
-    select written.iteration, (written.iteration, written.prompt_id) != first_prompt.place as repeats
-    from written join first_prompt using (text)
+    select written.iteration, written.place != first_place.place as repeats
+    from written join first_place using (text)
 ),
 of_iteration as (
     select iteration, count(*) as n, count(*) filter (where repeats) as num

@@ -389,6 +389,47 @@ def test_a_policy_that_repeats_its_tasks_is_found(store):
     )
 
 
+def test_attempts_at_one_document_that_are_alike_do_not_repeat_each_other(store):
+    """Six attempts at each of ten documents, each on a prompt of its own, ask the same."""
+    for step in (1, 2):
+        rows(
+            at(store, 1, step=step),
+            "tasks",
+            *(
+                {
+                    "task_id": f"s{step}-{n}",
+                    "rollout_id": f"s{step}-{n}",
+                    "prompt_id": f"s{step}-{n}",
+                    "document_id": f"s{step}-d{n // 6}",
+                    "text": f"about s{step}-d{n // 6}",
+                }
+                for n in range(60)
+            ),
+        )
+    assert sentence(store, "tasks_repeat") is None
+
+
+def test_a_document_that_is_asked_about_again_in_the_same_words_is_found(store):
+    for iteration in (1, 2):
+        rows(
+            at(store, iteration),
+            "tasks",
+            *(
+                {
+                    "task_id": f"i{iteration}-{n}",
+                    "rollout_id": f"i{iteration}-{n}",
+                    "document_id": f"d{n}",
+                    "text": f"about d{n}",
+                }
+                for n in range(40)
+            ),
+        )
+    assert sentence(store, "tasks_repeat") == (
+        "100% of the tasks that iteration 2 wrote (40 of 40) repeat an earlier task word for word;"
+        " in the first iteration 0%."
+    )
+
+
 def test_a_few_repeated_tasks_are_no_finding(store):
     wrote(store, 1, num_repeats=1)
     wrote(store, 2, num_repeats=5)

@@ -25,6 +25,15 @@ def test_a_pool_and_updates_that_shrink_are_found(store):
     )
 
 
+def test_a_pool_too_small_for_any_update_is_found(store):
+    trained(store, 1, 90, 8)
+    trained(store, 2, 6, 0)
+    assert sentence(store, "pool_shrinks") == (
+        "Kept tasks fell 90 → 6 and updates of the solver 8 → 0, from the first iteration to"
+        " iteration 2."
+    )
+
+
 def test_an_iteration_in_progress_has_not_shrunk(store):
     trained(store, 1, 90, 8)
     trained(store, 2, 20, 1, is_finished=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
@@ -14,7 +14,7 @@ from flows.app.viewer.difference import difference
 from flows.app.viewer.equations import FilledEquation, show
 from flows.app.viewer.view import Page, View
 from tasks.reports.draw import by
-from warehouse.schemas import REWARDS, ROLLOUTS, Row
+from warehouse.schemas import REWARDS, ROLLOUTS, UPDATES, Row
 from warehouse.store import Store
 
 router = APIRouter()
@@ -26,6 +26,7 @@ ORDERS = ("", "best", "worst", "longest")
 @router.get("/run/{run}/rollouts", response_class=HTMLResponse)
 def rollouts(  # noqa: PLR0913  the parameters of the page's address
     view: Page,
+    request: Request,
     run: str,
     iteration: str = "",
     phase: str = "",
@@ -39,7 +40,8 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
 ) -> HTMLResponse:
     """Rollouts of a run, a page from `offset` on, in the order `order`.
 
-    Each other parameter restricts the list if it is not empty.
+    Each other parameter restricts the list if it is not empty. Without any parameter the list is of
+    the last iteration with an update, and of the role that most of its advantages are of.
     """
     form: dict[str, Any] = {
         "iteration": _number(iteration),
@@ -57,14 +59,18 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
         "phase": sorted({at.phase for at in places if at.phase}),
         "role": [row["role"] for row in view.rows("roles")],
     }
+    if not request.query_params:
+        form |= _last_trained(view)
     if form["iteration"] is not None:
         view.keep_iterations([form["iteration"]])
     rows = view.rows("rollouts", skipped=max(0, offset), **form)
+    count = view.first("num_rollouts", **form)
     return view.page(
         "rollouts",
         "Rollouts",
         choices=choices,
         form=form,
+        total=count["num"] if count else 0,
         rows=_shown(view, rows[:PAGE]),
         more=len(rows) > PAGE,
         offset=offset,
@@ -72,6 +78,22 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
         outcomes=OUTCOMES,
         orders=ORDERS,
     )
+
+
+def _last_trained(view: View) -> dict[str, Any]:
+    """The last iteration with an update, and the role that most of its advantages are of; none of
+    them if nothing was trained."""
+    iterations = [
+        table.at.iteration
+        for table in view.lake.tables(view.run)
+        if table.schema is UPDATES and table.at.iteration is not None
+    ]
+    if not iterations:
+        return {}
+    last = max(iterations)
+    view.keep_iterations([last])
+    trained = view.first("trained_role", iteration=last)
+    return {"iteration": last, "role": trained["role"] if trained else None}
 
 
 @router.get("/run/{run}/group", response_class=HTMLResponse)
