@@ -8,6 +8,7 @@ Without names it plays all.
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from flows.eapo.flow import eapo_iteration
@@ -72,4 +73,5 @@ RUNS = {
 
 
 if __name__ == "__main__":
-    play_and_keep(chosen(RUNS, __doc__), BENCH.with_name("healthy.jsonl"))
+    chosen_runs = chosen(RUNS, argparse.ArgumentParser(description=__doc__))
+    play_and_keep(chosen_runs, BENCH.with_name("healthy.jsonl"))

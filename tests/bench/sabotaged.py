@@ -267,9 +267,8 @@ def play_and_keep(runs: dict[str, Sabotage], file: Path) -> None:
                 lines.write(json.dumps(row) + "\n")
 
 
-def chosen(runs: dict[str, Sabotage], description: str | None) -> dict[str, Sabotage]:
+def chosen(runs: dict[str, Sabotage], parser: argparse.ArgumentParser) -> dict[str, Sabotage]:
     """The runs that the command line names, or all."""
-    parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "names",
         nargs="*",
@@ -298,4 +297,4 @@ def spoken_rules(store: Store, run: str, iterations: int) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    play_and_keep(chosen(RUNS, __doc__), BENCH)
+    play_and_keep(chosen(RUNS, argparse.ArgumentParser(description=__doc__)), BENCH)

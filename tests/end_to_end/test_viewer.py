@@ -70,7 +70,7 @@ def test_no_page_is_wider_than_its_window(viewer):
 
 
 def test_keys_walk_a_list_open_a_row_go_on_and_lead_back(viewer):
-    viewer.open("/run/mine/rollouts")
+    viewer.open("/run/mine/rollouts?role=")
     tab = viewer.tab
     tab.press("j")
     tab.press("j")
