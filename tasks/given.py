@@ -17,6 +17,7 @@ from tasks.prompt import Template
 from tasks.rollouts.replies import speak
 from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Rows, Tables, rows_of, stage
+from tasks.wrong_references import wrong_items
 from warehouse.schemas import ROLLOUTS, RUBRICS, TASKS, Item, PromptRow, Selection, Task
 from warehouse.store import Place, Table
 
@@ -29,17 +30,32 @@ class GivenTasks(BaseModel):
         description="JSON lines, CSV or Parquet, or hf:owner/name?split=...&revision=..."
     )
     columns: Columns = Columns(question=("task",), criteria=("criteria",))
+    wrong: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description=(
+            "share of the tasks that get the answer or rubric of another, on purpose: a noisy"
+            " baseline"
+        ),
+    )
 
-    def items(self, place: Place) -> Table:
-        """The file's items as a table of the run, made at `place` by the stage `read_items`. Raises
-        ValueError for a file without items, or with rows that do not fit `columns`."""
-        return read_items(
+    def items(self, place: Place, seed: int) -> Table:
+        """The file's items as a table of the run, made at `place` by the stage `read_items`; the
+        `seed` draws those that get a wrong reference, in a second table.
+
+        Raises ValueError for a file without items, or with rows that do not fit `columns`.
+        """
+        items = read_items(
             place,
             self.file,
             identity=corpus_identity(self.file),
             benchmark="given",
             columns=self.columns,
         )
+        if self.wrong == 0:
+            return items
+        return wrong_items(place, items, share=self.wrong, seed=seed, label="wrong")
 
 
 @stage(TASKS)

@@ -30,7 +30,7 @@ def fine_tune(run: Run[Any], role: Role, player: Player) -> Player:
     cfg = run.cfg.fine_tuning
     reply = templates(run.cfg, run.cfg.dialogues.prompts)("solved")
     score_held_out(run, run.place.iteration(0), role, player)
-    items = cfg.pairs.items(run.place.iteration(0).phase("pairs"))
+    items = cfg.pairs.items(run.place.iteration(0).phase("pairs"), run.cfg.seed)
     for t, iteration in run.iterations():
         epoch = iteration.phase("fine-tuning")
         tasks = given_tasks(epoch, items, number=t - 1, count=items.num_rows, seed=run.cfg.seed)

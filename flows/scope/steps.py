@@ -298,7 +298,7 @@ def keep_moderate(
 def given_pool(run: Run[Config], place: Place, given: GivenTasks, number: int, count: int) -> Pool:
     """The baseline GRPO_data: the `number`-th draw of people's tasks with their rubrics. All are
     kept."""
-    items = given.items(run.place.iteration(0).phase("given"))
+    items = given.items(run.place.iteration(0).phase("given"), run.cfg.seed)
     tasks = given_tasks(place, items, number=number, count=count, seed=run.cfg.seed)
     return Pool(
         tasks=(tasks,),

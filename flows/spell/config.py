@@ -219,6 +219,15 @@ class Config(MethodSettings):
     given_answers: bool = Field(
         default=True, description="False: as if the file in `given` had no answers"
     )
+    given_wrong: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description=(
+            "share of the questions in `given` that get the answer of another, on purpose: a noisy"
+            " baseline"
+        ),
+    )
     task_types: tuple[TaskType, ...] = Field(
         default=TASK_TYPES, min_length=1, description="what is asked, in equal shares"
     )

@@ -22,6 +22,7 @@ from tasks.corpus.documents import corpus_identity
 from tasks.given import draw_tasks
 from tasks.keep import Query, keep
 from tasks.match import match
+from tasks.wrong_references import wrong_tasks
 from warehouse.store import Place, Table
 
 SAME_ANSWER = Query.beside(__file__, "same_answer")
@@ -68,6 +69,10 @@ class FixedQuestions:
         answers = read_second_answers(place, file, identity=corpus_identity(file))
         matches = match(place, answers, tasks, compare=covers)
         kept = keep(place, SAME_ANSWER, tasks=tasks, answers=answers, matches=matches)
+        if cfg.given_wrong:
+            tasks = wrong_tasks(
+                place, tasks, chosen=kept, share=cfg.given_wrong, seed=cfg.seed, label="wrong"
+            )
         memberships = each_its_own(place, questions.contexts)
         corpus = ClusteredCorpus(
             documents=(questions.contexts,),

@@ -81,5 +81,5 @@ def draw_questions(run: Run[Config], step: Place, number: int) -> Table:
         # the held-out questions have seeds below 1,000
         return run.world.tasks(step, seed=1000 + number, num_tasks=cfg.questions_per_step)
     source = GivenTasks(file=cfg.questions, columns=Columns(question=("question",)))
-    items = source.items(run.place.iteration(0).phase("questions"))
+    items = source.items(run.place.iteration(0).phase("questions"), cfg.seed)
     return given_tasks(step, items, number=number, count=cfg.questions_per_step, seed=cfg.seed)

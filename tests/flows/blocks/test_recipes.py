@@ -225,7 +225,7 @@ def test_rubrics_of_both_shapes_are_tasks_that_scope_trains_on(tmp_path, store):
     both = tmp_path / "both.jsonl"
     both.write_text((tmp_path / "a.jsonl").read_text() + (tmp_path / "b.jsonl").read_text())
     place = store.run("mine")
-    items = GivenTasks(file=str(both)).items(place)
+    items = GivenTasks(file=str(both)).items(place, seed=0)
     tasks = given_tasks(place, items, number=0, count=2, seed=0)
     assert {row["text"] for row in tasks.rows()} == {"Why is the sky blue?", "What is heat?"}
     criteria = given_rubrics(place, items, tasks=tasks).rows()
