@@ -354,6 +354,9 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
         "no quality gates": (0.25, 0.5, 0.5, 0.75),
         "no length penalty": (0.25, 0.5, 0.5, 0.5),
         "GRPO_data": (0.25, 0.5, 0.75, 0.75),
+        "GRPO_data 0.1 wrong": (0.25, 0.5, 0.75, 0.625),
+        "GRPO_data 0.2 wrong": (0.25, 0.5, 0.5, 0.5),
+        "GRPO_data 0.3 wrong": (0.25, 0.25, 0.25, 0.25),
         "hackable judge": (0.25, 0.375),  # was stopped, and did not fall
     }
     for variant, scores in held_out.items():
@@ -389,7 +392,7 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
             store.run(study.run_name(variant, 0)).iteration(1).phase("pool").step(1), "tasks", *rows
         )
     values = [Seed(study, 0).value(claim) for claim in study.claims]
-    leads = [0.25, 0.125, 0.375, 0.125]
+    leads = [0.25, 0.125, 0.375, 0.125, 0.25, 0.375, 0.625]
     drift = [0.25, -0.5]
     assert values == pytest.approx([0.625, *leads, *drift, (2 / 3) / (1 / 8), 8.0, 1.0])
 
