@@ -118,7 +118,7 @@ def cluster_problems(cfg: MethodSettings, root: Path) -> list[str]:
     here, nodes = _look_around(connect("engines"), models, root)
     problems = short_of_room(cfg, nodes)
     for node in nodes:
-        problems += node_problems(node, here, placed)
+        problems += node_problems(node, here, placed, trains=cfg.trainer_place == "ray")
     return problems
 
 
@@ -176,9 +176,14 @@ def _timed(node: Node, before: float, after: float, has: dict[str, float]) -> No
     return replace(node, clock_off_s=off, cpus=has.get("CPU", 0.0), gpus=has.get("GPU", 0.0))
 
 
-def node_problems(node: Node, here: Node, placed: Sequence[EngineConfig]) -> Iterator[str]:
+def node_problems(
+    node: Node, here: Node, placed: Sequence[EngineConfig], trains: bool = True
+) -> Iterator[str]:
     """Yield what is wrong with a node that may get the engines `placed`, and what to do. Its
-    versions are compared with those of `here`, the flow's machine."""
+    versions are compared with those of `here`, the flow's machine.
+
+    A node that `trains` needs the store's folder; others fetch what they do not see from the flow.
+    """
     name = f"node {node.name}"
     if node.python.rpartition(".")[0] != here.python.rpartition(".")[0]:
         yield f"{name} has Python {node.python}, this machine {here.python}: install the same"
@@ -190,12 +195,12 @@ def node_problems(node: Node, here: Node, placed: Sequence[EngineConfig]) -> Ite
                 f"{name} has {package} {there or 'not installed'}, this machine"
                 f" {wanted or 'has none'}: install the same lock on all"
             )
-    if not node.sees_store:
+    if trains and not node.sees_store:
         yield (
             f"{name} does not see the store's folder: put it on a shared file system"
             " (SELFPLAY_STORE), under the same path on all nodes"
         )
-    for model in node.missing_models:
+    for model in node.missing_models if trains else ():
         yield f"{name} has no model folder {model}: copy it there, or to the shared folder"
     if node.unreachable:
         yield (

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from tasks.engines.call_queue import ROLL_OUT
 from tasks.engines.child import CALL, DONE, END, FAILED, LOT, MORE, OUT_OF_MEMORY, ROWS, SLEEP
+from tasks.engines.node_folders import NodeFolders
 from tasks.models.engine import Engine, EngineDied
 from tasks.rollouts.dialogue import Retriever
 from tasks.rollouts.play import Over, Play, Rollouts, SampleRequest
@@ -32,8 +33,14 @@ class Answers:
     """
 
     def __init__(
-        self, pipe: Connection, engine: Engine, load_index: Callable[[str | None], Retriever | None]
+        self,
+        pipe: Connection,
+        engine: Engine,
+        load_index: Callable[[str | None], Retriever | None],
+        folders: NodeFolders | None = None,
     ):
+        """`folders`: those of the flow's machine, if the engine is on another one."""
+        self._folders = folders
         self._pipe = pipe
         self._engine = engine
         self._load_index = load_index
@@ -107,6 +114,11 @@ class Answers:
 
     def _open(self, number: int, settings: dict[str, Any]) -> None:
         work = settings.pop("work")
+        try:
+            settings = self._on_this_machine(settings)
+        except Exception as error:  # a folder is missing, a disk is full: other calls may go on
+            self._tell_error(number, error)
+            return
         self._engine.wake()
         if work != ROLL_OUT:
             self._lot = iter(())  # what is left of a call that failed
@@ -123,6 +135,15 @@ class Answers:
             raise
         except Exception as error:  # whatever it is, it is this caller's: other calls go on
             self._tell_error(number, error)
+
+    def _on_this_machine(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a call, with folders that exist here."""
+        if self._folders is None:
+            return settings
+        here = {**settings, "policy": self._folders.policy(settings["policy"])}
+        if settings.get("index"):
+            here["index"] = self._folders.path(settings["index"])
+        return here
 
     def _keep(self, over: Over | Iterator[tuple[Rollouts, Any]]) -> None:
         for call, conversation in over:

@@ -15,8 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tasks.engines.answers import Answers, sendable
-from tasks.engines.child import DIED, FAILED, OUT_OF_MEMORY, connection
+from tasks.engines.child import DIED, FAILED, KEY, OUT_OF_MEMORY, connection
 from tasks.engines.gpus import wrong_build
+from tasks.engines.node_folders import NodeFolders
 from tasks.models.engine import Engine, EngineConfig, EngineDied, check_model
 from tasks.processes.child_process import die_with_parent
 from tasks.processes.imports import left_out
@@ -24,13 +25,16 @@ from tasks.rollouts.rollout import roll_out
 from warehouse.schemas import Rollout
 
 
-def serve(pipe: Connection) -> None:
-    """A child's life: load the engine, answer calls until the pipe ends."""
+def serve(pipe: Connection, folders: NodeFolders | None = None) -> None:
+    """A child's life: load the engine, answer calls until the pipe ends. `folders`: those of the
+    flow's machine, if this is another one."""
     die_with_parent()
     config: EngineConfig = pipe.recv()
     engine: Engine | None = None
     gc.disable()  # nothing imported or loaded is garbage, and a collection takes a second
     try:
+        if folders is not None:
+            config = folders.config(config)
         # 15 % of the time to import vLLM; a search may need them
         with left_out("sklearn", "scipy", "cv2"):
             engine = open_engine(config)
@@ -39,13 +43,13 @@ def serve(pipe: Connection) -> None:
         _fail_calls(pipe, error)
     gc.enable()
     if engine is not None:
-        answer(pipe, engine)
+        answer(pipe, engine, folders)
 
 
-def answer(pipe: Connection, engine: Engine) -> None:
+def answer(pipe: Connection, engine: Engine, folders: NodeFolders | None = None) -> None:
     """Answer calls until the fleet is closed or the engine fails."""
     try:
-        Answers(pipe, engine, _retriever).give()
+        Answers(pipe, engine, _retriever, folders).give()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         engine.close()
     except EngineDied as error:
@@ -106,6 +110,11 @@ def _load_index(path: str) -> Any:
 
 
 if __name__ == "__main__":
-    serve(connection(sys.argv[1:]))
+    key = os.environ.get(KEY, "")
+    of_flow = None
+    pipe = connection(sys.argv[1:])
+    if key:
+        of_flow = NodeFolders.of_flow(*sys.argv[1:], key=key)
+    serve(pipe, of_flow)
     sys.stdout.flush()
     os._exit(0)  # a regular shutdown of the engine would take seconds

@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from corpus_prep.cluster import connect
 from tasks.engines.child import engine_environment
+from tasks.engines.node_folders import send_folders
 from tasks.engines.node_host import NodeHost, Program, Seat
 from tasks.models.engine import EngineConfig
 
@@ -52,6 +53,7 @@ class NodeChild:
         self._name = program.name
         self.log_file = log_file
         self.is_lost = False
+        self._is_over = False
         self._why = "it was closed"
         self._needs = needs
         key = secrets.token_hex(32)
@@ -112,6 +114,13 @@ class NodeChild:
         with contextlib.suppress(Exception):  # a node that is gone needs no kill
             self._ray.wait([self._gone], timeout=0.0 if self.is_lost else patience_s)
             self._ray.kill(self._host, no_restart=True)
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        """Close the port. A thread that waits for connections keeps it open until one comes."""
+        self._is_over = True
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self._port), timeout=CLOSE_S).close()
         self._listener.close()
 
     def _pass_on(self) -> None:
@@ -146,13 +155,17 @@ class NodeChild:
         answered: list[Connection] = []
 
         def accept() -> None:
-            while not answered:
+            while not self._is_over:
                 try:
-                    answered.append(cast(Connection, self._listener.accept()))
+                    connection = cast(Connection, self._listener.accept())
                 except (AuthenticationError, EOFError, ConnectionError):
                     continue  # somebody else's, or the test whether this port answers
                 except OSError:  # closed
                     return
+                if answered:  # the process's further connections ask for folders
+                    threading.Thread(target=send_folders, args=(connection,), daemon=True).start()
+                else:
+                    answered.append(connection)
 
         threading.Thread(target=accept, daemon=True).start()
         begun = told = time.monotonic()

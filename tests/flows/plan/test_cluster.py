@@ -58,6 +58,12 @@ def test_what_is_wrong_with_a_node_is_said_with_a_way_out(changes, told) -> None
     assert problem.startswith(told)
 
 
+def test_a_node_that_only_samples_needs_no_shared_folder():
+    apart = replace(GOOD, sees_store=False, missing_models=("/models/base",))
+    assert len(list(node_problems(apart, GOOD, [], trains=True))) == 2
+    assert list(node_problems(apart, GOOD, [], trains=False)) == []
+
+
 @pytest.mark.parametrize(
     ("gpus", "changes", "room"),
     [

@@ -20,6 +20,7 @@ from flows.scope.config import Config
 from flows.settings.profile import load
 from tasks.engines.fleet import Fleet
 from tasks.engines.node_child import NodeChild
+from tasks.engines.node_folders import CACHE
 from tasks.models.engine import EngineConfig, Policy, Sampling
 from tasks.rollouts.dialogue import Dialogue
 from tests.support.ray_cluster import Nodes, cluster, needs_cluster
@@ -32,9 +33,16 @@ GROUP = 20
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the nodes keep copies of the flow's folders; they share this machine's disk."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def nodes(cache: Path) -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(SCRIPTED))
+        patch.setenv(CACHE, str(cache))
         with cluster() as found:
             yield found
 
@@ -115,6 +123,24 @@ def _no_actor_is_left() -> None:
     while ray.available_resources().get("CPU") != 2.0:
         assert time.monotonic() < until, ray.available_resources()
         time.sleep(0.5)
+
+
+def test_engines_use_their_nodes_copies_of_weights_where_a_node_has_a_cache(
+    nodes: Nodes, model: Policy, cache: Path, tmp_path: Path
+) -> None:
+    here = EngineConfig(model=model.weights, max_model_len=64)
+    with Fleet(here, 1, tmp_path / "here") as fleet:
+        undisturbed = sorted(rows_of(fleet, model))
+    kept = {path.name for path in cache.iterdir() if path.is_dir()}
+    # another model is another folder in the cache
+    other = model_folder(tmp_path / "other")
+    (other / "note.txt").write_text("another content")
+    fetched = Policy(id="m", weights=str(other), content_hash="m")
+    on_nodes = EngineConfig(model=str(other), max_model_len=64, place="ray")
+    with Fleet(on_nodes, 2, tmp_path / "nodes") as fleet:
+        assert sorted(rows_of(fleet, fetched)) == undisturbed
+    (copy,) = {path for path in cache.iterdir() if path.is_dir() and path.name not in kept}
+    assert (copy / "note.txt").read_text() == "another content"
 
 
 def test_the_preflight_finds_nodes_like_this_machine_and_counts_their_room(

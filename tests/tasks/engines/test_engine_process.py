@@ -7,15 +7,17 @@ import subprocess
 import sys
 import time
 from multiprocessing import AuthenticationError, Pipe
-from multiprocessing.connection import Listener
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import psutil
 import pytest
 
 from tasks.engines import child, node_host
 from tasks.engines.fleet import Fleet
+from tasks.engines.node_folders import send_folders
 from tasks.models.engine import EngineConfig
 from tests.support.scripted import model_folder
 
@@ -88,7 +90,8 @@ def test_what_an_engines_process_started_ends_with_it(tmp_path, folder, monkeypa
 
 
 def test_an_engine_on_another_machine_answers_over_a_connection_with_a_key(tmp_path, monkeypatch):
-    """The process that a node starts, on this machine: its model is missing, and it says so."""
+    """The process that a node starts, on this machine: it asks for its model, which the flow does
+    not have, and it says so."""
     key = secrets.token_hex(32)
     wrong = os.environ | {child.KEY: secrets.token_hex(32)}
     with Listener(("127.0.0.1", 0), authkey=bytes.fromhex(key)) as listener:
@@ -102,8 +105,10 @@ def test_an_engine_on_another_machine_answers_over_a_connection_with_a_key(tmp_p
             with listener.accept() as pipe:
                 pipe.send(EngineConfig(model=str(tmp_path / "none"), max_model_len=64))
                 pipe.send((child.SLEEP,))
+                send_folders(cast(Connection, listener.accept()))
                 kind, error = pipe.recv()
-                assert kind == child.FAILED and "does not exist" in str(error)
+                assert kind == child.FAILED
+                assert f"the flow cannot read {tmp_path / 'none'}" in str(error)
             assert started.wait() == 0
 
 
