@@ -11,11 +11,14 @@ SELECT and refuses everything that writes.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shutil
 import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from warehouse.query import as_pattern, connect
 
 BATCH_ROWS = 10_000
 INTERRUPT_EVERY_S = 0.05
+STUBBORN_S = 5.0  # after Ctrl-C: then DuckDB is within one long call of a function
 ONLY_READS = (
     "`selfplay sql` reads the tables of runs: give it one SELECT (or DESCRIBE, SHOW, SUMMARIZE)"
     " that neither writes nor changes settings. To save the result, use -o FILE"
@@ -65,7 +69,7 @@ def answer(
         if memory_limit:
             connection.execute(f"set memory_limit = {_quoted(memory_limit)}")
         _lock(connection, Path(root).resolve() / "runs", scratch)
-        with _ended(connection, within_s), _interruptible(connection), _explained():
+        with _ended(connection, within_s), _interruptible(connection, scratch), _explained():
             _check(connection, statement)
             rows = connection.sql(statement).to_arrow_reader(BATCH_ROWS)
             try:
@@ -115,6 +119,11 @@ def _check(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
         raise NotAllowed(told.partition("\n\nLINE ")[0]) from None
 
 
+def out_of_time(within_s: float) -> ValueError:
+    """The error of a statement that was ended after `within_s` seconds."""
+    return ValueError(f"the statement took longer than {within_s:g} s and was ended")
+
+
 @contextlib.contextmanager
 def _ended(connection: duckdb.DuckDBPyConnection, within_s: float | None) -> Iterator[None]:
     """Interrupt a statement that takes longer than `within_s`; raises ValueError then."""
@@ -130,20 +139,19 @@ def _ended(connection: duckdb.DuckDBPyConnection, within_s: float | None) -> Ite
     try:
         yield
     except Exception:
-        if late.is_set():
-            raise ValueError(
-                f"the statement took longer than {within_s:g} s and was ended"
-            ) from None
+        if late.is_set() and within_s is not None:
+            raise out_of_time(within_s) from None
         raise
     finally:
         timer.cancel()
 
 
 @contextlib.contextmanager
-def _interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def _interruptible(connection: duckdb.DuckDBPyConnection, scratch: str) -> Iterator[None]:
     """Let Ctrl-C end a statement.
 
-    While DuckDB computes, Python handles no signal, but it sends its number.
+    While DuckDB computes, Python handles no signal, but it sends its number. The process ends if
+    the statement does not within `STUBBORN_S`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -157,10 +165,14 @@ def _interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         while numbers := heard.recv(1):
             if numbers[0] == signal.SIGINT:
                 pressed.set()
+                give_up = time.monotonic() + STUBBORN_S
                 # again and again: DuckDB forgets one that comes before a statement begins
                 while not ended.is_set():
                     connection.interrupt()
                     ended.wait(INTERRUPT_EVERY_S)
+                    if time.monotonic() > give_up:
+                        shutil.rmtree(scratch, ignore_errors=True)
+                        os._exit(128 + signal.SIGINT)
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()

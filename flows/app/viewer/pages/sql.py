@@ -26,8 +26,9 @@ from starlette.background import BackgroundTask
 from flows.app.viewer.text import as_json
 from flows.app.viewer.view import Page, View, url
 from tasks.reports.statement import literal
-from warehouse import export, readonly
+from warehouse import export
 from warehouse.address import Address
+from warehouse.bounded import answer_apart
 from warehouse.lake import MEMORY_LIMIT
 from warehouse.schemas import TABLES, Row
 
@@ -193,4 +194,4 @@ def _lines(view: View, text: str) -> Iterator[str]:
 
 
 def _answer(view: View, text: str, within_s: float) -> AbstractContextManager[pa.RecordBatchReader]:
-    return readonly.answer(view.store.root, text, within_s, MEMORY_LIMIT)
+    return answer_apart(view.store.root, text, within_s, MEMORY_LIMIT)
