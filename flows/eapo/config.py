@@ -137,6 +137,13 @@ class Config(MethodSettings):
     in_world: int = Field(default=960, ge=1, description="questions of the built-in world")
     batch_size: int = Field(default=64, ge=1, description="questions of a step")
     group_size: int = Field(default=6, ge=1, description="G answers to each")
+    always_compare: bool = Field(
+        default=False,
+        description=(
+            "with rewards.evidence=0, a frozen reward model marks the evidence all the same, to"
+            " compare it with EAPO's (figure 6)"
+        ),
+    )
     outcome: Literal["judge", "rule"] = Field(
         default="judge", description="what decides whether an answer is right"
     )
@@ -150,6 +157,16 @@ class Config(MethodSettings):
     match: Comparing = Comparing()
     monitor: Limits = Limits()  # pyright: ignore[reportIncompatibleVariableOverride]
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def compares(self) -> bool:
+        """Whether a reward model marks evidence."""
+        return self.rewards.evidence > 0 or self.always_compare
+
+    @property
+    def trains_reward_model(self) -> bool:
+        """Whether it is updated: never where its marks earn nothing."""
+        return self.rewards.evidence > 0 and self.reward_model.trained
 
     @property
     def structured_roles(self) -> tuple[str, ...]:
@@ -181,14 +198,13 @@ class Config(MethodSettings):
             "reward_model", Lengths(600 + 250 * group, reply), "reward_model"
         ).conversations(n)
         judged = PlannedRole("judge", Lengths(450, 100)).conversations(n * group)
-        compares = self.rewards.evidence > 0
         conversations = (
             answers,
             *([judged] if self.outcome == "judge" else []),
-            *([compared] if compares else []),
+            *([compared] if self.compares else []),
         )
         steps = [Step(self.steps, conversations, PlannedUpdate(self.update, (answers,)))]
-        if compares and self.reward_model.trained:
+        if self.trains_reward_model:
             learnt = compared.role.conversations(KEPT * n * self.steps)
             steps.append(Step(1, (), PlannedUpdate(self.reward_model.update, (learnt,))))
         return Workload(tuple(steps))

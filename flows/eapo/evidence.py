@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.blocks.questions import compare_answers, correctness
-from flows.eapo.compare import not_compared
+from flows.eapo.compare import marks_of, not_compared
 from flows.run import Role, Run
 from tasks.ask import readable
 from tasks.prompt import Row
@@ -108,7 +108,8 @@ def answer_correctness(
 
 
 def measure_quotes(answers: list[Answer], marks: list[Mark]) -> Metrics:
-    """For each readable answer, the share of its quotes that are in its prompt, and their number.
+    """For each readable answer, the share of its quotes that are in its prompt, their number, and
+    the mark of its evidence, 0..1, if it has one.
 
     For each group, 1 if its comparison cannot be read, else 0.
     """
@@ -116,6 +117,8 @@ def measure_quotes(answers: list[Answer], marks: list[Mark]) -> Metrics:
         if row["verbatim"] is not None:
             yield "verbatim", row["verbatim"]
             yield "quotes", float(len(row["evidence"] or ()))
+    for mark in marks_of(marks).values():
+        yield "mark", mark
     yield from not_compared(marks)
 
 
@@ -129,7 +132,9 @@ def measure_answers(
     """`score` is the share of right answers.
 
     `evidence_recall` is the share of the known evidence sentences that were quoted in full. A right
-    answer that lacks any of them is `unfounded`.
+    answer that lacks any of them is `unfounded`. A wrong answer, if it could be read, is an
+    `evidence_error` if it lacks any of them, and otherwise a `reasoning_error` (section 5.4); both
+    are shares of all answers to questions with known evidence.
     """
     correct = answer_correctness(answers, matches, votes)
     evidence_of = rows_by("task_id", evidence)
@@ -150,3 +155,6 @@ def measure_answers(
                 yield "evidence_recall", recall
                 if score:
                     yield "unfounded", float(recall < 1)
+                wrong = row["answer"] is not None and not score
+                yield "evidence_error", float(wrong and recall < 1)
+                yield "reasoning_error", float(wrong and recall == 1)

@@ -98,7 +98,12 @@ class TreeEvaluation:
         quotes = sprout(place, answers, breadth=self.settings.breadth, label="quotes")
         if mode == "ssa":
             quotes = rate_by_similarity(
-                place, quotes, tasks, embedding=self.settings.embedding, label="ssa-quotes"
+                place,
+                quotes,
+                tasks,
+                embedding=self.settings.embedding,
+                reranker=self.settings.reranker,
+                label="ssa-quotes",
             )
         else:
             quotes = self._mark_quotes(place, quotes, judge)

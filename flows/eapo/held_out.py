@@ -64,7 +64,7 @@ def score_held_out(
     )
     if first_answers is None:
         first_answers = answers
-    if cfg.best_of_n and benchmark.evidence and run.cfg.rewards.evidence:
+    if cfg.best_of_n and benchmark.evidence and run.cfg.compares:
         score_choices(run, place, roles, reward_model, benchmark, first_answers)
     trees = TreeEvaluation(
         run, cfg.trees, benchmark, roles.evaluated_policy, roles.reward_model, checker

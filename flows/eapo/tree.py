@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_prep.search.settings import EmbeddingConfig
 from flows.eapo.compare import marks_of
+from flows.eapo.reranker import Reranker, RerankerConfig
 from tasks.readers.malformed import Malformed
 from tasks.readers.tags import last_element
 from tasks.readers.words import overlap
@@ -41,7 +42,10 @@ class Trees(BaseModel):
         default=4, ge=2, le=9, description="LLM-R marks a step from 1 to this"
     )
     embedding: EmbeddingConfig | None = Field(
-        default=None, description="SSA's; None compares the words"
+        default=None, description="SSA's, without a reranker; None compares the words"
+    )
+    reranker: RerankerConfig | None = Field(
+        default=None, description="SSA's: the paper's way; None takes the embedding"
     )
 
 
@@ -105,20 +109,26 @@ def rate(nodes: Table, marks: Tables) -> Rows:
 
 @stage(NODES)
 def rate_by_similarity(
-    nodes: Table, tasks: Tables, *, embedding: EmbeddingConfig | None = None
+    nodes: Table,
+    tasks: Tables,
+    *,
+    embedding: EmbeddingConfig | None = None,
+    reranker: RerankerConfig | None = None,
 ) -> Rows:
     """Yield the nodes with their similarity to the question, 0..1.
 
-    It is the cosine of an embedding model's vectors, mapped from -1..1, or without a model the F1
-    of the words.
+    It is the reranker's score, or the cosine of an embedding model's vectors, mapped from -1..1, or
+    without either model the F1 of the words.
     """
     text_of = {row["task_id"]: row["text"] or "" for row in rows_of(tasks, Task)}
     rows = nodes.rows(Node)
     pairs = [(text_of[row["task_id"]], row["text"]) for row in rows]
-    if embedding is None:
-        similarities = [overlap(question, text) for question, text in pairs]
-    else:
+    if reranker is not None:
+        similarities = Reranker(reranker).scores(pairs)
+    elif embedding is not None:
         similarities = _cosines(pairs, embedding)
+    else:
+        similarities = [overlap(question, text) for question, text in pairs]
     names = [row["node_id"] for row in rows]
     yield from _rated(rows, dict(zip(names, similarities, strict=True)))
 

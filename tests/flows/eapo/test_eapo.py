@@ -376,7 +376,12 @@ def test_a_group_counts_as_not_compared_where_no_reply_can_be_read():
         mark(None, None, prompt="d"),
     ]
     found = measured(measure_quotes([answer("a", verbatim=0.5), answer("b", None)], marks))
-    assert found == {"verbatim": [0.5], "quotes": [1.0], "not_compared": [0.0, 1.0]}
+    assert found == {
+        "verbatim": [0.5],
+        "quotes": [1.0],
+        "mark": [1.0],
+        "not_compared": [0.0, 1.0],
+    }
 
 
 def gold(*sentences: str) -> Any:
@@ -404,6 +409,23 @@ def test_held_out_recall_counts_the_sentences_that_are_quoted_whole():
     found = measured(measure_answers(*about))
     assert (found["score"], found["score_2_sentences"]) == ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0])
     assert (found["evidence_recall"], found["unfounded"]) == ([0.5, 1.0, 0.0], [1.0])
+
+
+def test_a_wrong_answer_errs_in_its_evidence_or_in_its_reasoning():
+    """a is right. b quotes one of two sentences and is wrong, c quotes both and is wrong, d cannot
+    be read, which is neither."""
+    both = ["Ott built it.", "Ott is of Ulm."]
+    answers: Any = [
+        {**answer("a"), "evidence": both},
+        {**answer("b"), "evidence": both[:1]},
+        {**answer("c"), "evidence": both},
+        answer("d", None),
+    ]
+    tasks: Any = [row("tasks", task_id="q", text="?", task_type="multi_hop")]
+    matches = [match("a", True), match("b", False), match("c", False)]
+    found = measured(measure_answers(tasks, answers, matches, [], gold(*both)))
+    assert found["evidence_error"] == [0.0, 1.0, 0.0, 0.0]
+    assert found["reasoning_error"] == [0.0, 0.0, 1.0, 0.0]
 
 
 def test_best_of_n_is_the_share_of_highest_marks_whose_evidence_is_the_best():

@@ -6,13 +6,17 @@ from __future__ import annotations
 import json
 import logging
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from flows.eapo.flow import eapo_iteration
 from flows.eapo.needles import Haystacks
+from flows.eapo.reranker import CLOSING, OPENING, Reranker, RerankerConfig
 from flows.eapo.tree import extend, rate, rate_by_similarity, sprout
 from flows.worlds.built_in import HAYSTACKS
 from tasks.needles import Grid, find, hide, measure, number_needles, number_sentences
@@ -94,6 +98,55 @@ def test_similarity_without_a_model_is_f1_of_the_words(place: Place) -> None:
     tasks = publish(place, "tasks", row("tasks", task_id="q", text="Where was Ada born?"))
     rated = rate_by_similarity(place, nodes, tasks, label="rated").rows()
     assert [(n["score"], n["best"]) for n in rated] == [(0.0, False), (pytest.approx(4 / 7), True)]
+
+
+MICRO = str(Path(__file__).parents[3] / "data/micro/eapo")
+PAIRS = [("Where was Ada born?", "Ada was old."), ("Who?", "It rained on the mill. " * 9), ("", "")]
+
+
+def test_a_reranker_scores_the_probability_of_yes_against_no() -> None:
+    """Against transformers, one pair at a time: padding changes nothing."""
+    reranker = Reranker(RerankerConfig(model=MICRO, dtype="float32", device="cpu", batch_size=3))
+    tokenizer: Any = AutoTokenizer.from_pretrained(MICRO)
+    model: Any = AutoModelForCausalLM.from_pretrained(MICRO, dtype=torch.float32)
+    no, yes = tokenizer.convert_tokens_to_ids(["no", "yes"])
+    expected = []
+    for question, text in PAIRS:
+        prompt = (
+            f"{OPENING}<Instruct>: {reranker.config.instruction}\n<Query>: {question}\n"
+            f"<Document>: {text}{CLOSING}"
+        )
+        tokens = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
+        logits = model(tokens).logits[0, -1]
+        expected.append(float(torch.sigmoid(logits[yes] - logits[no])))
+    assert len({round(score, 4) for score in expected}) > 1
+    assert reranker.scores(PAIRS) == pytest.approx(expected, abs=1e-5)
+    assert reranker.scores([]) == []
+
+
+def test_a_reranker_cuts_the_text_and_keeps_the_form_around_it() -> None:
+    short = Reranker(RerankerConfig(model=MICRO, dtype="float32", device="cpu", max_tokens=40))
+    assert short.scores([("Who?", "mill " * 90)]) == pytest.approx(
+        short.scores([("Who?", "mill " * 60)])
+    )
+
+
+def test_a_reranker_that_is_not_pinned_or_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="pin its revision"):
+        RerankerConfig(model="Qwen/Qwen3-Reranker-8B")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        Reranker(RerankerConfig(model=str(tmp_path)))
+
+
+def test_ssa_takes_the_quotes_that_the_reranker_prefers(place: Place) -> None:
+    config = RerankerConfig(model=MICRO, dtype="float32", device="cpu")
+    texts = ["It rained.", "Ada was old."]
+    scores = Reranker(config).scores([("Where was Ada born?", text) for text in texts])
+    nodes = publish(place, "nodes", node("a", text=texts[0]), node("b", text=texts[1]))
+    tasks = publish(place, "tasks", row("tasks", task_id="q", text="Where was Ada born?"))
+    rated = rate_by_similarity(place, nodes, tasks, reranker=config, label="rated").rows()
+    assert [n["score"] for n in rated] == pytest.approx(scores)
+    assert [n["best"] for n in rated] == [score == max(scores) for score in scores]
 
 
 def test_steps_continue_the_best_node(place: Place) -> None:

@@ -202,7 +202,7 @@ def test_quotes_are_watched_against_the_context(played) -> None:
         "select metric, score from evaluations where benchmark = 'quote monitor' and iteration = 1"
         " order by metric",
     )
-    assert found == [("not_compared", 0.5), ("quotes", 1.5), ("verbatim", 0.75)]
+    assert found == [("mark", 0.5), ("not_compared", 0.5), ("quotes", 1.5), ("verbatim", 0.75)]
 
 
 def test_too_little_that_is_quoted_from_the_context_stops_the_run_before_its_update(
@@ -230,6 +230,26 @@ def test_outcome_only_compares_nothing_and_trains_no_reward_model(tmp_path) -> N
         (0.1,),
         (0.0,),
     ]
+
+
+def test_outcome_only_can_have_its_evidence_marked_by_a_model_that_is_never_trained(
+    tmp_path,
+) -> None:
+    done = play(
+        tmp_path, COMPARED, **{"rewards.evidence": 0.0, "always_compare": True, "iterations": 1}
+    )
+    assert rows(done, "select distinct role from updates") == [("policy",)]
+    assert rows(
+        done, "select distinct policy from rollouts where role = 'reward_model' and iteration = 1"
+    ) == [("model",)]
+    # the marks are measured and earn nothing
+    [(mark,)] = rows(
+        done,
+        "select score from evaluations where benchmark = 'quote monitor' and metric = 'mark'",
+    )
+    assert mark == 0.5
+    paid = "select distinct round(reward, 6) from advantages where task_id = 'mill' order by all"
+    assert rows(done, paid) == [(0.0,), (0.1,), (1.0,)]
 
 
 def test_a_frozen_reward_model_compares_and_is_not_updated(tmp_path) -> None:
@@ -264,7 +284,9 @@ def test_held_out_questions_are_scored_and_the_reward_model_chooses_among_the_fi
     assert rows(done, sql.format(1)) == [
         ("best_of_n", 1.0),
         ("best_of_n_by_chance", 0.5),
+        ("evidence_error", 0.0),
         ("evidence_recall", 0.5),
+        ("reasoning_error", 0.1667),
         ("score", 0.5),
         ("score_multi_hop", 0.5),
         ("unanswered", 0.3333),
