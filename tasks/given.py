@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from itertools import islice
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -60,19 +62,16 @@ class GivenTasks(BaseModel):
 
 @stage(TASKS)
 def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
-    """Yield the `number`-th draw of `count` items. No item repeats until too few are left for a
-    draw; then all are drawn again in another order. Raises ValueError for fewer items than `count`.
+    """Yield the `number`-th draw of `count` items, all different. No item repeats before all have
+    been drawn; then all are drawn again in another order. Raises ValueError for fewer items than
+    `count`.
 
     `document_id` is the item's id if it has a context; the reference is its first accepted answer.
     """
     rows = items.rows(Item)
     if len(rows) < count:
         raise ValueError(f"{items.address} has {len(rows)} items; {count} are drawn at once")
-    # A worked example: of 10 items, draws of count=3 take 0-2, 3-5 and 6-8 of a first order. The
-    # one item that is left is too few, so draw number 3 takes 0-2 of a second order of all ten.
-    lap, place = divmod(number, len(rows) // count)
-    random.Random(f"{seed}-{lap}").shuffle(rows)
-    for row in rows[place * count : (place + 1) * count]:
+    for row in next(islice(_draws(rows, count, seed), number, None)):
         yield {
             "task_id": row["task_id"],
             "document_id": row["task_id"] if row["context"] else None,
@@ -82,6 +81,28 @@ def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
             "accepted": row["references"] or None,
             "options": row["options"],
         }
+
+
+def _draws(items: list[Item], count: int, seed: int) -> Iterator[list[Item]]:
+    """Yield draws of `count` different items for ever."""
+    # A worked example: of 10 items, draws of 3 take 0-2, 3-5 and 6-8 of a first order. The next one
+    # takes the item that is left, and two others from the beginning of a second order of all ten.
+    # In that order the item comes last, wherever it stood.
+    waiting = list[Item]()
+    lap = 0
+    while True:
+        draw = waiting[:count]
+        waiting = waiting[count:]
+        if len(draw) < count:
+            order = list(items)
+            random.Random(f"{seed}-{lap}").shuffle(order)
+            lap += 1
+            drawn = {item["task_id"] for item in draw}
+            others = [item for item in order if item["task_id"] not in drawn]
+            missing = count - len(draw)
+            waiting = others[missing:] + draw
+            draw = draw + others[:missing]
+        yield draw
 
 
 @stage(TASKS)

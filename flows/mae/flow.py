@@ -7,10 +7,14 @@ Departures
 - Exactly the share `questions.referenced` of a batch shows a question of D; the paper tosses a coin
   for each prompt.
 - A question that is already in D, word for word, does not enter again.
-- Questions without a readable mark earn nothing, instead of 0.5 (`judge.unread`).
+- A question or answer without a readable mark has no reward, and so no advantage; the released code
+  takes 0.5 (`judge.unread`).
 - Prompts are worded for this project. The set `paper` asks for what the paper's do. In our set
   `english` the Judge works out the right answer itself, and the Proposer sees an example.
-- No entropy bonus (the paper's coefficient is 0.001).
+- No entropy bonus (the paper's coefficient is 0.001): the loss is TRL's GRPO, which measures the
+  entropy and has no gradient of it.
+- Answers are sampled as the policy gives them. The released code adds a repetition penalty of 1.02
+  and bans repeated 15-grams; what is sampled is then not what the trainer's ratio assumes.
 - Benchmarks: BIG-Bench Hard, MBPP+ and HumanEval+ are asked by lm-evaluation-harness, and MATH-500
   stands for MATH. Other differences are in the entries (`differs`).
 """

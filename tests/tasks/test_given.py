@@ -34,11 +34,23 @@ def drawn(place, table, number: int, count: int = 2) -> list[str]:
 
 
 def test_no_item_comes_twice_before_the_others_have_come(place):
+    """Five items in draws of two: the third draw has the fifth item and the first of another
+    order; after five draws each item has come twice."""
     table = items(place, "a", "b", "c", "d", "e")
-    first, second, third = (drawn(place, table, number) for number in range(3))
-    assert len({*first, *second}) == 4  # two draws of two; one task is too few for a third
-    assert len({*third}) == 2
-    assert first == drawn(place, table, 0)
+    draws = [drawn(place, table, number) for number in range(5)]
+    assert sorted({*draws[0], *draws[1], draws[2][0]}) == ["a", "b", "c", "d", "e"]
+    assert all(len({*draw}) == 2 for draw in draws)
+    assert sorted(name for draw in draws for name in draw) == sorted("abcde" * 2)
+
+
+def test_items_that_fill_whole_draws_come_in_a_new_order_each_time(place):
+    table = items(place, *"abcdef")
+    laps = [
+        [name for number in numbers for name in drawn(place, table, number)]
+        for numbers in (range(3), range(3, 6))
+    ]
+    assert [sorted(lap) for lap in laps] == [list("abcdef")] * 2
+    assert laps[0] != laps[1]
 
 
 def test_more_than_there_are_is_an_error(place):

@@ -263,7 +263,7 @@ def test_a_frozen_reward_model_compares_and_is_not_updated(tmp_path) -> None:
 def test_held_out_questions_are_scored_and_the_reward_model_chooses_among_the_first_answers(
     tmp_path,
 ) -> None:
-    """Three of six answers are right, and three quote everything required. MILL's marks could be
+    """Three of six answers are right, and three quote everything required; one is wrong. MILL's marks could be
     read: the better of its two sets of quotes is marked higher."""
     held = tmp_path / "held.jsonl"
     evidence = {"mill": [FOUNDED, ORIGIN], "bridge": [FELL]}
@@ -284,9 +284,9 @@ def test_held_out_questions_are_scored_and_the_reward_model_chooses_among_the_fi
     assert rows(done, sql.format(1)) == [
         ("best_of_n", 1.0),
         ("best_of_n_by_chance", 0.5),
-        ("evidence_error", 0.0),
+        ("evidence_error", 0.1667),
         ("evidence_recall", 0.5),
-        ("reasoning_error", 0.1667),
+        ("reasoning_error", 0.0),
         ("score", 0.5),
         ("score_multi_hop", 0.5),
         ("unanswered", 0.3333),
