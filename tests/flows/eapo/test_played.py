@@ -263,8 +263,8 @@ def test_a_frozen_reward_model_compares_and_is_not_updated(tmp_path) -> None:
 def test_held_out_questions_are_scored_and_the_reward_model_chooses_among_the_first_answers(
     tmp_path,
 ) -> None:
-    """Three of six answers are right, and three quote everything required; one is wrong. MILL's marks could be
-    read: the better of its two sets of quotes is marked higher."""
+    """Three of six answers are right, and three quote everything required; one is wrong. MILL's
+    marks could be read: the better of its two sets of quotes is marked higher."""
     held = tmp_path / "held.jsonl"
     evidence = {"mill": [FOUNDED, ORIGIN], "bridge": [FELL]}
     lines = (
