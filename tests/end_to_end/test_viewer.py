@@ -156,3 +156,34 @@ def test_a_result_is_a_grid_that_sorts_by_number_and_takes_titles_and_cells_as_t
     assert viewer.tab.eval("document.querySelectorAll('.tabulator img').length") == 0
     assert viewer.tab.eval("document.querySelector('.tabulator').textContent.includes('onerror')")
     assert viewer.tab.eval("window.hit === undefined") and viewer.tab.said == []
+
+
+def test_a_click_on_a_column_sorts_its_rows_and_a_second_one_turns_them_around(viewer):
+    tab = viewer.tab
+    viewer.open("/run/mine/rollouts?role=")
+    roles = "[...document.querySelectorAll('[data-list] tbody tr')].map(r => r.cells[1].innerText)"
+    head = "[...document.querySelectorAll('[data-list] th.sorts')][1]"
+    tab.eval(f"{head}.click()")
+    assert tab.eval(f"{head}.getAttribute('aria-sort')") == "ascending"
+    assert tab.eval(roles) == ["answerer", "answerer", "asker", "judge"]
+    tab.eval(f"{head}.click()")
+    assert tab.eval(roles) == ["judge", "asker", "answerer", "answerer"]
+
+
+def test_a_figure_is_saved_as_svg_and_png(viewer):
+    tab = viewer.tab
+    viewer.open("/run/mine")
+    tab.wait("document.querySelector('figure.card [data-save=png]')")
+    tab.eval(
+        "window.saved = []; HTMLAnchorElement.prototype.click = function () {"
+        " if (this.download) window.saved.push([this.download, this.href]) }"
+    )
+    name = tab.eval("document.querySelector('figure.card [data-save]').closest('figure').id")
+    for kind, begins in (("svg", "data:image/svg+xml"), ("png", "data:image/png;base64,")):
+        tab.eval(
+            f"document.querySelector('figure.card [data-save={kind}]')"
+            ".dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+        )
+        tab.wait(f"window.saved.some(([name]) => name === '{name}.{kind}')")
+        address = tab.eval(f"window.saved.find(([name]) => name === '{name}.{kind}')[1]")
+        assert address.startswith(begins) and len(address) > 1000
