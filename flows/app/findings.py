@@ -16,7 +16,10 @@ from warehouse.lake import Lake
 from warehouse.store import Store
 
 
-def findings(store: Store | Lake, run: str, iteration: int | None = None) -> list[Finding]:
-    """The findings of a run, up to an iteration if one is given; the gravest first."""
+def findings(
+    store: Store | Lake, run: str, iteration: int | None = None, *, only: str | None = None
+) -> list[Finding]:
+    """The findings of a run, up to an iteration if one is given; the gravest first. `only` names
+    the one rule that is asked for."""
     lake = store if isinstance(store, Lake) else Lake(store)
-    return find.findings(lake, run, iteration=iteration, folders=(OWN_RULES,))
+    return find.findings(lake, run, iteration=iteration, folders=(OWN_RULES,), only=only)

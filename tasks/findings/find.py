@@ -73,12 +73,17 @@ class Finding:
 
 
 def findings(
-    lake: Lake, run: str, *, iteration: int | None = None, folders: Iterable[Path] = ()
+    lake: Lake,
+    run: str,
+    *,
+    iteration: int | None = None,
+    folders: Iterable[Path] = (),
+    only: str | None = None,
 ) -> list[Finding]:
     """The findings of a run, up to an iteration if one is given; the gravest first.
 
-    `folders` hold further rules. A rule that cannot be read or computed is a finding of its own,
-    which says why.
+    `folders` hold further rules; `only` names the one rule that is asked for. A rule that cannot be
+    read or computed is a finding of its own, which says why.
     """
     tables = lake.tables(run)
     near = None
@@ -99,6 +104,8 @@ def findings(
     for rule in read_rules(folders):
         if isinstance(rule, Unreadable):
             of_run.append(_broken("rules", str(rule)))
+            continue
+        if only is not None and rule.name != only:
             continue
         try:
             finding = _apply(rule, ask, values)

@@ -12,7 +12,7 @@ Every number comes from a statement in `tasks/judges/sql`, over the view `verdic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Trial:
     standard says yes), yes_rate (how often the judge does), kappa, and weighted: the share of
     |advantage| that rests on right verdicts, null where nothing was trained on.
 
-    `by` has the keys of PARTS. In `by["iteration"]` the rows of one `what` and `standard` are the
+    `by` has keys of PARTS. In `by["iteration"]` the rows of one `what` and `standard` are the
     judge's drift.
 
     `wrong` are the verdicts that a standard contradicts, those on the most reinforced answers
@@ -64,9 +64,15 @@ class Trial:
 
 
 def hold_trial(
-    lake: Lake, run: str, *, iteration: int | None = None, most_wrong: int = MOST_WRONG
+    lake: Lake,
+    run: str,
+    *,
+    iteration: int | None = None,
+    most_wrong: int = MOST_WRONG,
+    parts: Collection[str] = PARTS,
 ) -> Trial:
-    """All that is known of the judge of a run, up to an iteration if one is given."""
+    """All that is known of the judge of a run, up to an iteration if one is given; in groups of
+    verdicts by these `parts`."""
     near = None
     if iteration is not None:
         near = tables_until(lake.tables(run), iteration)
@@ -75,7 +81,7 @@ def hold_trial(
         sql = statement(name)
         return lake.query(run, sql, parameters_of(sql, {"run": run, **parameters}), near).rows
 
-    return _trial(run, iteration, rows, most_wrong)
+    return _trial(run, iteration, rows, most_wrong, parts)
 
 
 def statement(name: str) -> str:
@@ -84,7 +90,11 @@ def statement(name: str) -> str:
 
 
 def _trial(
-    run: str, iteration: int | None, rows: Callable[..., list[Row]], most_wrong: int
+    run: str,
+    iteration: int | None,
+    rows: Callable[..., list[Row]],
+    most_wrong: int,
+    parts: Collection[str],
 ) -> Trial:
     overall = rows("agreement", by="")
     return Trial(
@@ -92,7 +102,7 @@ def _trial(
         iteration=iteration,
         num_wrong=sum(row["n"] - row["num_right"] for row in overall),
         overall=overall,
-        by={part: rows("agreement", by=part) for part in PARTS},
+        by={part: rows("agreement", by=part) for part in parts},
         wrong=rows("wrong", most=most_wrong),
         criteria=rows("criteria", least=LEAST_ANSWERS),
         one_sided=rows("one_sided", least=LEAST_ANSWERS, most=MOST_CRITERIA),

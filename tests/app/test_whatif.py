@@ -73,6 +73,8 @@ def test_a_narrower_window_names_the_tasks_that_it_would_drop(ask) -> None:
     told = ask("--set", "solver.delta=0.2")
     named = [line[2:] for word in ("Name a prime", "Pick any digit") for line in cells(told, word)]
     assert named == [["kept", "too easy", MOST], ["kept", "too hard", QUARTERS]]
+    pool, *_ = cells(told, "iter-001/pool")
+    assert pool[1:] == ["3", "1"]
 
 
 def test_another_weight_changes_three_rewards_and_no_rank(ask) -> None:

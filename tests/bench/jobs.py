@@ -152,7 +152,7 @@ def search(one: Researcher) -> None:
     one.begin(f"/run/{one.run}")
     one.press("/", "document.activeElement.id === 'find'")
     one.type("#find", "quahicr")
-    one.press("Enter", "document.querySelector('mark')")
+    one.press("Enter", f"{one.at('search')} && document.querySelector('[data-list] tbody a')")
 
 
 def share_a_row(one: Researcher) -> None:
@@ -204,6 +204,7 @@ def main(run: str) -> None:
                     }
                     print(f"{name:40}{row['actions']:4}{row['seconds']:8}", flush=True)
                     file.write(json.dumps(row) + "\n")
+                    file.flush()
         finally:
             viewer.close()
 

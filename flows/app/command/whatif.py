@@ -87,7 +87,13 @@ def _compared(run: str, stage: str | None) -> list[Table]:
 
 
 def _print_differences(what_if: WhatIf, compared: list[Table], whole: bool) -> None:
-    from flows.app.whatif.compare import KEPT, REWARDS, compare_kept, compare_rewards
+    from flows.app.whatif.compare import (
+        KEPT,
+        REWARDS,
+        compare_kept,
+        compare_rewards,
+        count_kept,
+    )
 
     changed = [table for table in compared if table.address in what_if.instead]
     print_prose(
@@ -104,6 +110,11 @@ def _print_differences(what_if: WhatIf, compared: list[Table], whole: bool) -> N
         store = existing_store()
         tasks = (table for table in store.tables(run) if table.schema.name == "tasks")
         rows = compare_kept(kept, what_if.instead, tasks)
+        every_kept = [table for table in compared if table.schema.name in KEPT]
+        print_table(
+            [_readable(row) for row in count_kept(every_kept, what_if.instead)],
+            "kept now, and how many would be",
+        )
         print_table(_counts(rows), "what would be kept, or no longer")
         listed = rows if whole else rows[:LISTED]
         print_table(

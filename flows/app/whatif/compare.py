@@ -52,6 +52,12 @@ def compare_kept(
     return _compare("kept.sql", before, instead, KEPT_COLUMNS, tasks=texts)
 
 
+def count_kept(before: Iterable[Table], instead: Mapping[str, Table]) -> list[Row]:
+    """One row for each iteration and phase that keeps tasks or groups: how many are kept, and how
+    many would be. Both arguments are as in `compare_kept`."""
+    return _compare("num_kept.sql", before, instead, KEPT_COLUMNS)
+
+
 def _compare(
     file: str,
     before: Iterable[Table],

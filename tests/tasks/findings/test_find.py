@@ -85,3 +85,16 @@ def test_up_to_an_iteration_later_tables_are_not_read(store, tmp_path):
     assert findings(lake, RUN, iteration=1, folders=(tmp_path,)) == []
     assert len(findings(lake, RUN, iteration=2, folders=(tmp_path,))) == 1
     assert json.dumps([one.iteration for one in findings(lake, RUN, folders=(tmp_path,))]) == "[2]"
+
+
+def test_one_rule_can_be_asked_for_alone(store, tmp_path):
+    rows(at(store, 1), "answers", *({"rollout_id": f"a{n}", "answer": "x"} for n in range(3)))
+    for name in ("mine", "other"):
+        (tmp_path / f"{name}.sql").write_text(
+            "-- title: t\n-- severity: note\n-- sentence: {number} answers\n"
+            "-- compared with: nothing\n-- page: rollouts\n"
+            "select count(*) as number, null as compared_with from answers where run = $run;\n"
+            "-- rows: the answers\nselect rollout_id from answers where run = $run;\n"
+        )
+    spoken = findings(Lake(store), RUN, folders=(tmp_path,), only="other")
+    assert [(one.rule, one.sentence) for one in spoken] == [("other", "3 answers")]

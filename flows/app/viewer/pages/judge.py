@@ -14,7 +14,7 @@ from tasks.judges.trial import PARTS, Trial, card, hold_trial
 from warehouse.lake import Lake
 
 router = APIRouter()
-TRIALS_KEPT = 4
+TRIALS_KEPT = 8
 DEFAULT = "place"  # an iteration and phase
 
 
@@ -27,7 +27,7 @@ def judge(view: Page, run: str, by: str = DEFAULT, iteration: int | None = None)
     return view.page(
         "judge",
         "Judge",
-        trial=_trial(view.lake, run, iteration, version_of(view)),
+        trial=_trial(view.lake, run, iteration, version_of(view), (by,)),
         by=by,
         parts=PARTS,
     )
@@ -36,11 +36,13 @@ def judge(view: Page, run: str, by: str = DEFAULT, iteration: int | None = None)
 @router.get("/run/{run}/judge.md", response_class=PlainTextResponse)
 def judge_card(view: Page, run: str, iteration: int | None = None) -> PlainTextResponse:
     """The judge card, as `selfplay judge RUN --export` writes it."""
-    text = card(_trial(view.lake, run, iteration, version_of(view)))
+    text = card(_trial(view.lake, run, iteration, version_of(view), PARTS))
     return PlainTextResponse(text, media_type="text/markdown")
 
 
 @lru_cache(maxsize=TRIALS_KEPT)
-def _trial(lake: Lake, run: str, iteration: int | None, version: str) -> Trial:
+def _trial(
+    lake: Lake, run: str, iteration: int | None, version: str, parts: tuple[str, ...]
+) -> Trial:
     """The trial of a run's judge, cached until a table of the run, and so `version`, changes."""
-    return hold_trial(lake, run, iteration=iteration)
+    return hold_trial(lake, run, iteration=iteration, parts=parts)

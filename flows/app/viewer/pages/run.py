@@ -162,7 +162,7 @@ def finding(
 ) -> Response:
     """One finding with its rows and the SQL that selects them; with `go`, the page that shows such
     rows. Raises HTTPException (404) if the rule has no finding."""
-    of_rule = [one for one in findings(view.lake, run, iteration) if one.rule == rule]
+    of_rule = [one for one in findings(view.lake, run, iteration, only=rule) if one.rule == rule]
     if not of_rule:
         raise HTTPException(404, f"the rule {rule} says nothing of {run} now")
     if go:
