@@ -210,6 +210,7 @@ def step_tables(
             "kept": rng.random(PROMPTS) > 0.7,
             "mean_score": rng.random(PROMPTS),
             "reason": rng.choice(["too easy", "too hard", "no rubric"], PROMPTS),
+            "bounds": ["{}"] * PROMPTS,
         },
     )
     some = rollouts[: n // 4]
