@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from flows.runtime.drift import Drift
-from flows.runtime.engine_scores import check_in_effect, references_of
+from flows.runtime.engine_scores import check_in_effect, references_of, teaching_fleet
 from flows.runtime.machines import Machines
 from flows.runtime.store_root import OWN_RULES
 from flows.runtime.templates import load, rendered
@@ -33,6 +33,7 @@ from tasks.preferences import preference_batch
 from tasks.prompt import Prompt, Row, Template
 from tasks.read import Reader, read
 from tasks.readers.copies import Instructions
+from tasks.references import references
 from tasks.report import report
 from tasks.reports.page import report_file
 from tasks.rollouts.rollout import Dialogue
@@ -422,6 +423,39 @@ class Run(Generic[Config]):
         )
         return self._update(at, player, rows, settings, reference=self.start)
 
+    def distil(
+        self,
+        at: Place,
+        player: Player,
+        rollouts: Tables,
+        settings: GRPOSettings,
+        *,
+        teacher: Policy,
+        rows_per_step: int,
+    ) -> Player:
+        """The player after one update that brings it closer to `teacher` on its own rollouts.
+
+        Engines score the rollouts under the teacher, which needs the player's tokens but not its
+        shape; both are compared at temperature 1. There is one optimizer step per `rows_per_step`
+        rows. The player is unchanged without rollouts. Raises ValueError for a teacher behind an
+        API, or with other tokens.
+        """
+        fleet = teaching_fleet(self.machines, teacher, self.start)
+        most = min(self.machines.engines.config.max_model_len, fleet.config.max_model_len)
+        # an engine that scores a row needs room for one more token
+        rows = sft(at, rollouts, None, max_tokens=most - 1)
+        if not rows.num_rows:
+            log.warning("%s: there is no rollout, so nothing is trained", at.path)
+            return player
+        taught = references(at, rows, policy=teacher, fleet=fleet)
+        changes = {
+            "objective": "distillation",
+            "temperature": 1.0,
+            "optimizer_steps": max(1, round(rows.num_rows / rows_per_step)),
+        }
+        settings = settings.model_copy(update=changes)
+        return self._update(at, player, rows, settings, references=taught)
+
     def _update(
         self,
         at: Place,
@@ -429,13 +463,15 @@ class Run(Generic[Config]):
         rows: Table,
         settings: GRPOSettings,
         reference: Policy | None = None,
+        references: Table | None = None,
     ) -> Player:
         reference = reference or self.models["base"]
         start = self.model(player.name)
         settings = settings.decayed(player.num_updates)
-        references = references_of(
-            at, rows, reference, settings, cfg=self.cfg, machines=self.machines
-        )
+        if references is None:
+            references = references_of(
+                at, rows, reference, settings, cfg=self.cfg, machines=self.machines
+            )
         self.machines.release_engines()
         table = update(
             at,
@@ -449,7 +485,7 @@ class Run(Generic[Config]):
             yarn=self.machines.serving_player(start).config.yarn,
             trainer=self.machines.trainer,
         )
-        # the loss of supervised fine-tuning and of preferences does not depend on who sampled
+        # other losses do not depend on the probabilities at sampling
         if settings.objective == "clipped":
             self.watch(
                 at,

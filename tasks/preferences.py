@@ -73,7 +73,7 @@ def pairs(
         groups[rollout["prompt_id"]].append(rollout)
     for prompt_id, group in sorted(groups.items()):
         task_id = task_of.get(prompt_id)
-        is_held_out = _share(seed, task_id or prompt_id) < held_out
+        is_held_out = share_of(seed, task_id or prompt_id) < held_out
         for number, found in enumerate(_pairs_of(group, opinion_of, pairs_per_prompt, max_tokens)):
             yield {
                 "pair_id": f"{prompt_id}-{number}",
@@ -84,7 +84,7 @@ def pairs(
             }
 
 
-def _share(seed: int, identity: str) -> float:
+def share_of(seed: int, identity: str) -> float:
     """A number from 0 to 1, drawn for an identity."""
     return int(hash_json([seed, identity])[:12], 16) / 16**12
 

@@ -1,5 +1,5 @@
-"""Engines score a batch under the KL reference, so that the trainer neither loads nor runs that
-model."""
+"""Engines score a batch under the KL reference or a teacher, so that the trainer neither loads nor
+runs that model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One update (GRPO, SFT or DPO): stored datums in, a new policy out.
+"""One update (GRPO, SFT, DPO or distillation): stored datums in, a new policy out.
 
 TRL trains it, in processes of its own.
 """
@@ -121,7 +121,8 @@ def update(  # noqa: PLR0913 - all that a policy depends on, and the tools
     step that it kept in `shards`.
 
     `optimizer_state` is what `updated_policy` returned for the previous update. `references` are
-    the batch's log-probabilities under `reference`, if an engine scored them. `yarn` is the
+    the batch's log-probabilities under `reference`, if an engine scored them, or in distillation
+    under the teacher. `yarn` is the
     engine's. Raises, before anything is published: ValueError for an empty batch, Cleaned if policy
     or state were freed, `grpo.NonFiniteUpdateError`.
     """

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Sequence
 
+from tasks.read import UNANSWERED
 from tasks.readers.letters import ALPHABET
 from tasks.readers.malformed import Malformed
 from tasks.readers.markup import folded
@@ -69,12 +70,18 @@ def read_extracted_task(
 def read_lines(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_words: int) -> Row:
     """A task in lines: the rest of the line `Step:`, then lines `Wrong: ...`, up to a blank one.
 
-    Raises Malformed as `read_task` does.
+    Small models go on past the distractors that are needed, up to the token limit. Of such a reply
+    the last line counts as cut off, and those before it are read. Raises Malformed as `read_task`
+    does.
     """
     content = prompt["messages"][-1]["content"]
     text = content.rpartition(LINE_OF_TEXT)[2].rpartition(LINE_OF_STEP)[0]
-    written = (rollout["reply"] or "").strip().partition("\n\n")[0]
+    written, blank_line, _ = (rollout["reply"] or "").strip().partition("\n\n")
     step, *others = written.split("\n")
+    if rollout["finish_reason"] == "length" and not blank_line:
+        if not others:
+            raise Malformed(UNANSWERED["length"])
+        others.pop()
     distractors = [line.removeprefix(WRONG).strip() for line in others if line.startswith(WRONG)]
     return masked_task(
         text,

@@ -48,7 +48,7 @@ class Roles:
                 }
             ),
             into=TASKS,
-            read=Reader(read_task, whole=True),
+            read=Reader(read_task, whole=not cfg.reads_lines),  # lines before the cut are whole
             dialogue=dialogues.one_reply,
             values={
                 "num_distractors": cfg.author.num_distractors,

@@ -1,13 +1,15 @@
 """Log-probabilities that engines compute for an update.
 
-Before it: of its batch under the KL reference. After it: of trained rows under the new policy.
+Before it: of its batch under the KL reference or a teacher. After it: of trained rows under the new
+policy.
 """
 
 from __future__ import annotations
 
 from flows.runtime.machines import Machines
 from flows.settings.profile import MethodSettings
-from tasks.models.engine import Policy
+from tasks.engines.fleet import Fleet
+from tasks.models.engine import Policy, load_tokenizer, local_folder
 from tasks.monitors.monitor import UPDATE, watch
 from tasks.probe import policy_in_effect, probe
 from tasks.references import references
@@ -38,6 +40,28 @@ def references_of(
             f'reference_by = "engine" is for temperature 1, not {settings.temperature:g}'
         )
     return references(at, batch, policy=base, fleet=machines.engines)
+
+
+def teaching_fleet(machines: Machines, teacher: Policy, student: Policy) -> Fleet:
+    """The engines that score a student's rollouts under a teacher.
+
+    Raises ValueError for a teacher behind an API, which scores no given tokens, and for one whose
+    tokens are not the student's.
+    """
+    fleet = machines.serving(teacher, judge=True)
+    if not isinstance(fleet, Fleet):
+        raise ValueError(
+            f"the teacher {teacher.weights} is behind an API, which scores no given tokens: name a"
+            " folder or a hub name"
+        )
+    own = load_tokenizer(str(local_folder(student.weights))).get_vocab()
+    others = load_tokenizer(str(local_folder(teacher.weights))).get_vocab()
+    if own != others:
+        raise ValueError(
+            f"the teacher {teacher.weights} has other tokens than the student {student.weights}:"
+            " distillation compares the probabilities of the same tokens"
+        )
+    return fleet
 
 
 def check_in_effect(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from flows.runtime.machines import open_model
 from flows.settings.profile import MethodSettings
-from tasks.models.engine import Policy, check_policies
+from tasks.models.engine import Policy, check_policies, is_alike
 from tasks.training.grpo import GRPOSettings
 from tasks.update import updated_policy
 from warehouse.address import RUN_NAME
@@ -32,10 +33,30 @@ def open_start(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Po
     if (Path(name) / ADAPTER).is_file():
         policy = open_adapter(Path(name), base)
     else:
-        policy = _of_run(name, base, cfg, store)
+        policy = _of_run("models.start", name, base, cfg, store)
     check_policies(cfg.engine, [policy])
     if policy.adapter is not None:
         _check_adapters(Path(policy.adapter), cfg)
+    return policy
+
+
+def open_teacher(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
+    """The policy that `teacher` names.
+
+    `name` is a run, RUN/PLAYER or an adapter's folder, as in `open_start`; else the folder or hub
+    name of a model. Raises ValueError as that does, and for a model that no engine can load.
+    """
+    run = name.partition("/")[0]
+    if (Path(name) / ADAPTER).is_file():
+        policy = open_adapter(Path(name), base)
+    elif RUN_NAME.fullmatch(run) and store.folder(run).exists():
+        policy = _of_run("teacher", name, base, cfg, store)
+    else:
+        policy = open_model(name)
+    engine = cfg.engine
+    if cfg.judge_engine is not None and not is_alike(engine.model, policy.weights):
+        engine = cfg.judge_engine.model_copy(update={"model": policy.weights})
+    check_policies(engine, [policy])
     return policy
 
 
@@ -48,27 +69,27 @@ def open_adapter(folder: Path, base: Policy) -> Policy:
     )
 
 
-def _of_run(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
-    """The last policy of a run's player."""
+def _of_run(setting: str, name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
+    """The last policy of a run's player, which `setting` names."""
     run, _, player = name.partition("/")
     if not RUN_NAME.fullmatch(run) or not store.folder(run).exists():
         raise ValueError(
-            f"models.start is {name!r}, which is neither a run nor the folder of a LoRA adapter"
+            f"{setting} is {name!r}, which is neither a run nor the folder of a LoRA adapter"
             f" (with {ADAPTER}); `selfplay status` lists the runs"
         )
     last = {table.rows()[-1]["role"]: table for table in store.updates(run)}
     if not last:
-        raise ValueError(f"models.start is {name!r}, but that run has updated no policy yet")
+        raise ValueError(f"{setting} is {name!r}, but that run has updated no policy yet")
     if not player:
         player = cfg.examined if cfg.examined in last else next(iter(last))
         if player != cfg.examined and len(last) > 1:
             raise ValueError(
-                f"models.start is {name!r}, a run that trains {', '.join(sorted(last))}: name one,"
-                f' as in models.start = "{run}/{player}"'
+                f"{setting} is {name!r}, a run that trains {', '.join(sorted(last))}: name one,"
+                f' as in {setting} = "{run}/{player}"'
             )
     if player not in last:
         raise ValueError(
-            f"models.start is {name!r}, but the run {run} trains no {player}: it trains"
+            f"{setting} is {name!r}, but the run {run} trains no {player}: it trains"
             f" {', '.join(sorted(last))}"
         )
     policy, _ = updated_policy(last[player])
@@ -78,7 +99,7 @@ def _of_run(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Polic
     begun_with = base_hash(store, run)
     if begun_with not in (None, base.content_hash):
         raise ValueError(
-            f"models.start is {name!r}, an adapter on another model than models.base,"
+            f"{setting} is {name!r}, an adapter on another model than models.base,"
             f" {base.weights}: give the base that the run {run} began with"
         )
     return policy.model_copy(update={"weights": base.weights})

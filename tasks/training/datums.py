@@ -40,7 +40,7 @@ class Datums:
     masks: list[np.ndarray]
     logprobs: list[np.ndarray]
     advantages: np.ndarray
-    # log-probabilities of the completions under the reference, if stored
+    # log-probabilities of the completions under the reference or the teacher, if stored
     references: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
@@ -178,6 +178,27 @@ def check_pairs(datums: Datums) -> None:
         if fault:
             chosen, rejected = datums.rollout_ids[i : i + 2]
             raise ValueError(f"rows {i} and {i + 1}, rollouts {chosen} and {rejected}: {fault}")
+
+
+def check_references(datums: Datums) -> None:
+    """Refuse stored log-probabilities that are none, or not of these rows.
+
+    Raises ValueError, naming the first rollout at fault.
+    """
+    assert datums.references is not None, "the caller looked"
+    for i, rollout_id in enumerate(datums.rollout_ids):
+        logprobs = datums.references[i]
+        sampled = datums.masks[i] == 1
+        if len(logprobs) != len(sampled):
+            raise ValueError(
+                f"rollout {rollout_id} (row {i}): {len(sampled)} completion tokens and"
+                f" {len(logprobs)} log-probabilities of the teacher: must be as many"
+            )
+        if not np.isfinite(logprobs[sampled]).all() or (logprobs[sampled] > 1e-3).any():
+            raise ValueError(
+                f"rollout {rollout_id} (row {i}): the teacher's logprobs must be finite natural"
+                " log-probabilities, at most 0"
+            )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tasks.models.yarn import Yarn
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
-Objective = Literal["clipped", "likelihood", "preference"]
+Objective = Literal["clipped", "likelihood", "preference", "distillation"]
 
 
 class _Frozen(BaseModel):
@@ -41,17 +41,20 @@ class GRPOSettings(_Frozen):
       bnpo     each micro-batch by its own sampled tokens, then by the micro-batches: depends on
                `micro_batch_size`
 
-    Two other objectives share its settings. "likelihood" is supervised fine-tuning. "preference" is
-    DPO (Rafailov et al. 2023, eq. 7): -log sigmoid(m), averaged over the pairs of an optimizer step
-    whatever the loss type. The margin m is beta times the difference of two log-ratios of policy
-    and reference: that of the chosen reply minus that of the rejected one, over all their tokens.
+    Three other objectives share its settings. "likelihood" is supervised fine-tuning. "preference"
+    is DPO (Rafailov et al. 2023, eq. 7): -log sigmoid(m), averaged over the pairs of an optimizer
+    step whatever the loss type. The margin m is beta times the difference of two log-ratios of
+    policy and reference: that of the chosen reply minus that of the rejected one, over all their
+    tokens. "distillation" is the reverse KL to a teacher's stored log-probabilities of the sampled
+    tokens (`tasks.training.distillation`), with the loss type's denominator.
     """
 
     objective: Objective = Field(
         default="clipped",
         description=(
             '"likelihood": the log-likelihood of the sampled tokens, weighed by the advantage:'
-            ' supervised fine-tuning where it is 1; "preference": DPO on pairs of replies'
+            ' supervised fine-tuning where it is 1; "preference": DPO on pairs of replies;'
+            ' "distillation": reverse KL to a teacher'
         ),
     )
     learning_rate: float = Field(
@@ -175,10 +178,10 @@ class GRPOSettings(_Frozen):
         return self
 
     @model_validator(mode="after")
-    def _a_likelihood_has_no_reference(self) -> Self:
-        if self.objective == "likelihood" and self.beta:
+    def _some_objectives_have_no_reference(self) -> Self:
+        if self.objective in ("likelihood", "distillation") and self.beta:
             raise ValueError(
-                f'objective "likelihood" has no KL term: set beta to 0, not {self.beta:g}'
+                f'objective "{self.objective}" has no KL term: set beta to 0, not {self.beta:g}'
             )
         return self
 
@@ -258,7 +261,8 @@ class UpdateJob(_Frozen):
     references: Path | None = Field(
         default=None,
         description=(
-            "log-probabilities under M0 of the batch's rows; None has the trainer find them"
+            "log-probabilities of the batch's rows under M0, or in distillation under the teacher;"
+            " None has the trainer find those under M0"
         ),
     )
     out: Path
@@ -342,6 +346,13 @@ class StepMetrics(_Frozen):
     )
     rejected_reward: float | None = Field(
         default=None, description="the same of the rejected reply"
+    )
+    teacher_gap: float | None = Field(
+        default=None,
+        description=(
+            "mean of log p - log p_teacher over sampled tokens, nats, with the loss type's"
+            " denominator; None if not of distillation"
+        ),
     )
     grad_norm: float = Field(description="before clipping")
     learning_rate: float

@@ -4,7 +4,8 @@
 # pyright: reportOperatorIssue=false, reportPrivateImportUsage=false
 """TRL's GRPOTrainer on stored rows: it neither generates nor rewards.
 
-TRL computes the loss, except that of preferences, which is in `tasks.training.preference`.
+TRL computes the loss, except those of preferences and of distillation, which are in
+`tasks.training.preference` and `tasks.training.distillation`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from tasks.training import head, kept_state, policy_files, state
 from tasks.training.checkpoint import Checkpoint
+from tasks.training.distillation import reverse_kl
 from tasks.training.grpo import GRPOSettings, NonFiniteUpdateError, StepMetrics
 from tasks.training.preference import PairSums, preference_loss
 from tasks.training.shared_prompts import PackedRow, understand_packed_rows
@@ -47,7 +49,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
     With `on_policy` the policy's own log-probabilities are the old ones, as in TRL if none are
     given; the stored ones then only measure the ratio. SFT (the objective "likelihood") does the
     same in every optimizer step: rho * A then has the gradient of A * log p, and the reported loss
-    is the mean of -A * log p. Preferences (the objective "preference") have a loss of their own.
+    is the mean of -A * log p. Preferences and distillation have losses of their own.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._sft = settings.objective == "likelihood"
         self._on_policy = settings.on_policy or self._sft
         self._of_pairs = settings.objective == "preference"
+        self._of_teacher = settings.objective == "distillation"
         self._pairs = PairSums.zero(self.accelerator.device)
         self.steps: list[StepMetrics] = list(steps_done)
         self._num_done = len(steps_done)
@@ -91,7 +94,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._checkpoint_s = checkpoint_s
         self._kept_at = time.monotonic()
         # Sums over sampled tokens: rho, k3 of sampler and policy, far tokens, weighted KL (-A * log
-        # p in SFT); and the number of non-finite losses.
+        # p in SFT, the gap to the teacher in distillation); and the number of non-finite losses.
         self._sums = torch.zeros(5, device=self.accelerator.device)
         self._furthest = torch.zeros(1, device=self.accelerator.device)
         self._done: list[dict] = []
@@ -207,6 +210,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict) -> torch.Tensor:
         if self._of_pairs:
             return self._compute_preference_loss(model, inputs)
+        if self._of_teacher:
+            return self._compute_distillation_loss(model, inputs)
         trl_inputs = dict(inputs)
         if self._on_policy:
             trl_inputs.pop("old_per_token_logps", None)
@@ -215,13 +220,27 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._observe(inputs, loss.detach())
         return loss
 
-    def _compute_preference_loss(self, model: Any, inputs: dict) -> torch.Tensor:
-        """The mean of DPO's loss over the pairs of the optimizer step, this micro-batch's part."""
+    def _policy_logps(self, model: Any, inputs: dict) -> torch.Tensor:
+        """Log-probabilities of the sampled tokens, with their gradient, (B, T)."""
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        logps, _, _ = self._get_per_token_logps_and_entropies(
+        return self._get_per_token_logps_and_entropies(
             model, ids, mask, inputs["completion_ids"].size(1)
-        )
+        )[0]
+
+    def _compute_distillation_loss(self, model: Any, inputs: dict) -> torch.Tensor:
+        """The reverse KL to the teacher, this micro-batch's part of the optimizer step's mean."""
+        logps = self._policy_logps(model, inputs)
+        terms = reverse_kl(logps, inputs["ref_per_token_logps"]).masked_fill(~self._sampled, 0)
+        # processes average their gradients
+        loss = (terms * inputs["token_weight"]).sum() * self.accelerator.num_processes
+        self._logps = self._logps.detach()
+        self._observe(inputs, loss.detach())
+        return loss
+
+    def _compute_preference_loss(self, model: Any, inputs: dict) -> torch.Tensor:
+        """The mean of DPO's loss over the pairs of the optimizer step, this micro-batch's part."""
+        logps = self._policy_logps(model, inputs)
         loss_sum, sums = preference_loss(
             logps,
             inputs["ref_per_token_logps"],
@@ -247,6 +266,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
         # a term of the loss, (B, T), whose mean `log` reports
         if self._sft:
             term = (-inputs["advantages"][:, None] * self._logps).masked_fill(unsampled, 0)
+        elif self._of_teacher:
+            term = (self._logps - inputs["ref_per_token_logps"]).masked_fill(unsampled, 0)
         elif self.beta and not self._of_pairs:
             x = (inputs["ref_per_token_logps"] - self._logps).masked_fill(unsampled, 0)
             term = torch.exp(x) - x - 1
@@ -323,6 +344,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 preferred=self._pairs.preferred,
                 chosen_reward=self._pairs.chosen_reward,
                 rejected_reward=self._pairs.rejected_reward,
+                teacher_gap=weighted if self._of_teacher else None,
                 grad_norm=logs["grad_norm"],
                 learning_rate=logs["learning_rate"],
                 num_datums=step["step_rows"],

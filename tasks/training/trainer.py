@@ -1,7 +1,7 @@
 # TRL, PEFT and Accelerate type their trainers loosely.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
-"""Update a policy with TRL on stored rollouts: GRPO, SFT, or DPO.
+"""Update a policy with TRL on stored rollouts: GRPO, SFT, DPO, or distillation.
 
 TRL does the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP;
 `stored_rollouts` gives it the stored tensors in place of generation and rewards. Call `train(job)`,
@@ -47,6 +47,7 @@ from tasks.training.datums import (
     Datums,
     check_datums,
     check_pairs,
+    check_references,
     micro_batches,
     plan,
     read_datums,
@@ -145,6 +146,13 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
     check_datums(datums, vocab_size=config.vocab_size, max_tokens=config.max_position_embeddings)
     if job.settings.objective == "preference":
         check_pairs(datums)
+    if job.settings.objective == "distillation":
+        if datums.references is None:
+            raise ValueError(
+                'objective "distillation" needs the teacher\'s log-probabilities of the batch: give'
+                " them as references"
+            )
+        check_references(datums)
 
 
 def build_trainer(

@@ -55,19 +55,19 @@ UPDATES = define("updates", OptimizerStep, grain="an optimizer step", key="polic
 
 
 class ReferenceRow(TypedDict):
-    """A row of `reference_logprobs`: a datum under the KL reference."""
+    """A row of `reference_logprobs`: a datum under the KL reference, or under a teacher."""
 
     rollout_id: Annotated[str, "the rollout"]
     datum: Annotated[int, "which of its datums"]
     logprobs: Annotated[
-        list[float], "of the completion's tokens under the KL reference, natural, temperature 1"
+        list[float], "of the completion's tokens under that model, natural, temperature 1"
     ]
 
 
 REFERENCES = define(
     "reference_logprobs",
     ReferenceRow,
-    grain="a datum under the KL reference",
+    grain="a datum under the KL reference, or under a teacher",
     key="rollout_id datum",
 )
 

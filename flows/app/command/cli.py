@@ -15,6 +15,7 @@ from flows.app.command.ask import ask
 from flows.app.command.corpus import corpus
 from flows.app.command.demo import MICRO, demo
 from flows.app.command.diff import diff
+from flows.app.command.distil import distil
 from flows.app.command.documents import with_prepared_documents
 from flows.app.command.end import print_end
 from flows.app.command.evaluate import evaluate
@@ -61,6 +62,7 @@ SECTIONS = {
         "demo",
         "run",
         "tune",
+        "distil",
         "rerun",
         "why",
         "stop",
@@ -492,6 +494,7 @@ for command in (
     tasks,
     status,
     tune,
+    distil,
     view,
     whatif,
     up,

@@ -97,7 +97,6 @@ def tuned_as(name: str, on: str, role: str | None, start: str | None) -> dict[st
     """
     from flows.blocks.compared_replies import Source
     from flows.runtime.record import last_request
-    from flows.runtime.start import updates_in
     from flows.settings.profile import MethodSettings
 
     store = existing_store()
@@ -111,13 +110,22 @@ def tuned_as(name: str, on: str, role: str | None, start: str | None) -> dict[st
     overrides |= _model_of(source, cfg, start)
     values = cfg.model_dump(mode="json")
     overrides |= {key: values[key] for key in SAME}
-    update = next((update for _, update in updates_in(cfg)), None)
-    if update is not None:
-        of_update = update.model_dump(mode="json")
-        # pairs are two rows
-        of_update["micro_batch_size"] += of_update["micro_batch_size"] % 2
-        overrides |= {f"update.{key}": of_update[key] for key in SAME_OF_UPDATES}
+    overrides |= of_updates(cfg)
+    key = "update.micro_batch_size"
+    if key in overrides:
+        overrides[key] += overrides[key] % 2  # pairs are two rows
     return overrides
+
+
+def of_updates(cfg: MethodSettings) -> dict[str, Any]:
+    """The settings of a run's first kind of update that hold for an update of any kind."""
+    from flows.runtime.start import updates_in
+
+    update = next((update for _, update in updates_in(cfg)), None)
+    if update is None:
+        return {}
+    values = update.model_dump(mode="json")
+    return {f"update.{key}": values[key] for key in SAME_OF_UPDATES}
 
 
 def _model_of(source: Source, cfg: MethodSettings, start: str | None) -> dict[str, Any]:

@@ -17,8 +17,17 @@ from flows.environments.environment import Search
 from flows.environments.write import write_environment
 from tests.support.scripted_play import any_text_model
 
-LOADERS = Path(__file__).resolve().parents[3] / ".loaders/bin/python"  # `make loaders`
+ENVIRONMENTS = Path(__file__).resolve().parents[3] / ".loaders"  # `make loaders`
+LOADERS = ENVIRONMENTS / "bin/python"
+OPENRLHF = ENVIRONMENTS / "openrlhf"  # a folder of packages, for this project's own interpreter
+GYM = ENVIRONMENTS / "gym/bin/python"
 with_verifiers = pytest.mark.skipif(not LOADERS.exists(), reason="`make loaders` was not run")
+with_openrlhf = pytest.mark.skipif(
+    not OPENRLHF.exists(), reason="`make loaders` was not run, or not with Python 3.11"
+)
+with_nemo_gym = pytest.mark.skipif(
+    not GYM.exists(), reason="`make loaders` was not run, or found no Python 3.12"
+)
 
 
 def as_json(replies) -> str:
@@ -80,6 +89,112 @@ def test_openrlhfs_reward_function_gives_them_too(environment, replies, our_scor
         else:
             found = module.reward_func(query, [prompt], [label_of[task["task_id"]]])
             assert found["rewards"].tolist() == [ours]
+
+
+@pytest.mark.slow
+@with_openrlhf
+def test_openrlhf_reads_the_tasks_and_its_executor_gives_200_replies_the_scores_of_the_stages(
+    environment, replies, our_scores, tmp_path
+):
+    """Its data set, chat template, decoding and call of the reward function are its own. The engine
+    that would sample gives the stored replies instead. A reply that cannot be scored gets no
+    reward."""
+    write_environment(environment, "openrlhf", tmp_path / "out", "card")
+    any_text_model(tmp_path / "model", max_tokens=100_000)
+    script = f"""
+import asyncio, json
+from types import SimpleNamespace
+sys.path.insert(0, {str(OPENRLHF)!r})
+from openrlhf.datasets.prompts_dataset import PromptDataset
+from openrlhf.datasets.utils import blending_datasets
+from openrlhf.utils.agent import SingleTurnAgentExecutor
+from transformers import PreTrainedTokenizerFast
+
+tokenizer = PreTrainedTokenizerFast.from_pretrained({str(tmp_path / "model")!r})
+keys = SimpleNamespace(input_key="input", label_key="label", apply_chat_template=True)
+strategy = SimpleNamespace(
+    args=SimpleNamespace(data=keys), is_rank_0=lambda: False, print=lambda *_: None
+)
+rows = {{}}
+for split in ("train", "test"):
+    loaded = blending_datasets(f"{{split}}.jsonl", None, strategy, dataset_split="train")
+    for _, prompt, label, _ in PromptDataset(loaded, tokenizer, strategy):
+        rows[json.loads(label)["task_id"]] = (prompt, label)
+
+class Engine:
+    def __init__(self, reply):
+        self.ids = tokenizer(reply + "<|im_end|>", add_special_tokens=False)["input_ids"]
+
+    async def generate(self, prompt, params, multi_modal_data):
+        output = SimpleNamespace(token_ids=self.ids, finish_reason="stop", logprobs=None)
+        return SimpleNamespace(outputs=[output])
+
+async def score(executor, name, reply):
+    prompt, label = rows[name]
+    params = SimpleNamespace(max_tokens=1000, logprobs=None)
+    found = await executor.execute(prompt, label, params, 100_000, tokenizer, Engine(reply))
+    reward = found["reward"]
+    return None if reward is None else float(reward)
+
+async def main():
+    executor = SingleTurnAgentExecutor("reward.py")
+    return [await score(executor, *pair) for pair in json.loads(sys.stdin.read())]
+
+print(json.dumps(asyncio.run(main())))
+"""
+    scores = json.loads(outside(sys.executable, tmp_path / "out", script, as_json(replies)))
+    assert scores == our_scores
+
+
+@pytest.mark.slow
+@with_nemo_gym
+def test_nemo_gyms_server_verifies_200_replies_with_the_scores_of_the_stages(
+    environment, replies, our_scores, tmp_path
+):
+    """The exported server, with its routes and request types. A reply that cannot be scored is an
+    error, not a 0."""
+    write_environment(environment, "nemo-gym", tmp_path / "out", "card")
+    script = """
+import json
+import warnings
+from unittest.mock import MagicMock
+from fastapi.testclient import TestClient
+from nemo_gym.server_utils import ServerClient
+
+sys.path.insert(0, "resources_servers/selfplay_made_up")
+from app import SelfplayConfig, SelfplayServer
+
+config = SelfplayConfig(host="127.0.0.1", port=1, entrypoint="app.py")
+server = SelfplayServer(config=config, server_client=MagicMock(spec=ServerClient))
+client = TestClient(server.setup_webserver(), raise_server_exceptions=False)
+rows = {}
+for split in ("train", "validation"):
+    for line in open(f"resources_servers/selfplay_made_up/data/{split}.jsonl"):
+        row = json.loads(line)
+        rows[row["task"]["task_id"]] = row
+
+def response(reply):
+    content = {"type": "output_text", "text": reply, "annotations": []}
+    message = {
+        "id": "m", "type": "message", "role": "assistant", "status": "completed",
+        "content": [content],
+    }
+    return {
+        "id": "r", "object": "response", "created_at": 0.0, "model": "policy",
+        "output": [message], "parallel_tool_calls": False, "tool_choice": "auto", "tools": [],
+    }
+
+def score(name, reply):
+    answer = client.post("/verify", json={**rows[name], "response": response(reply)})
+    if answer.status_code == 500:
+        return None
+    assert answer.status_code == 200, answer.text
+    return answer.json()["reward"]
+
+print(json.dumps([score(*pair) for pair in json.loads(sys.stdin.read())]))
+"""
+    scores = json.loads(outside(GYM, tmp_path / "out", script, as_json(replies)))
+    assert scores == our_scores
 
 
 @pytest.mark.slow

@@ -133,6 +133,23 @@ def test_a_task_in_lines_ends_at_a_blank_line() -> None:
             read_lines(rollout(broken), content, **LIMITS)
 
 
+def test_of_lines_that_ran_into_the_token_limit_the_last_is_not_read() -> None:
+    """Small models go on past the distractors that are needed."""
+    content = prompt(f"Text: {TEXT}\nStep:")
+    wrong = [f"Wrong: {text}" for text in WRONG]
+
+    def task(*lines: str) -> Any:
+        cut: Any = {**rollout("\n".join([f" {STEP}", *lines])), "finish_reason": "length"}
+        return read_lines(cut, content, **LIMITS)
+
+    written = task(*wrong, "Wrong: its")
+    assert set(written["options"]) == {STEP, *WRONG}
+    with pytest.raises(Malformed, match="too few distractors"):
+        task(*wrong)  # the last may be half of one
+    with pytest.raises(Malformed, match="cut off at the token limit"):
+        task()
+
+
 @pytest.mark.parametrize("prompts", ["english", "lines"])
 def test_prompts_show_the_text_and_the_solver_all_nine_options(prompts: str) -> None:
     changes: dict[str, Any] = {"dialogues.prompts": prompts}

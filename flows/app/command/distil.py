@@ -1,0 +1,101 @@
+"""`selfplay distil`: a student learns from a teacher's probabilities of the student's replies."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from flows.app.command.end import print_end
+from flows.app.command.launch import make_parameters, method_of, read_settings
+from flows.app.command.start import run_flow
+from flows.app.command.tune import SAME, of_updates
+from flows.app.service.site import Site
+from flows.runtime.store_root import existing_store, in_workspace
+
+FLOW = "distillation-update"
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@click.option(
+    "--teacher",
+    metavar="RUN|MODEL",
+    help="Scores the replies: a run, an adapter, or a model's folder or hub name.  [default: RUN]",
+)
+@click.option("--role", help="Whose prompts are answered, such as responder.")
+@click.option(
+    "--student",
+    metavar="base|RUN|ADAPTER",
+    default="base",
+    show_default=True,
+    help="What learns: RUN's base model, or an adapter on it.",
+)
+@click.option("--run", "distilled", help="Name of the new run.  [default: RUN-distilled]")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, e.g. iterations=5 or models.base=FOLDER.",
+)
+@click.option(
+    "--here",
+    "in_process",
+    is_flag=True,
+    help="Run in this process, not in a worker; the server records it.",
+)
+@click.option("--force", is_flag=True, help="Continue a run that had another configuration.")
+def distil(
+    name: str,
+    teacher: str | None,
+    role: str | None,
+    student: str,
+    distilled: str | None,
+    settings: tuple[str, ...],
+    in_process: bool,
+    force: bool,
+) -> None:
+    """Bring a student closer to a teacher, on the student's own replies to RUN's prompts.
+
+    The teacher is what RUN trained, another run, or a larger model with the same tokens. Neither
+    rewards nor reference answers are used. The new run is like any other: `status`, `evaluate`,
+    `serve`, `export`, and `--start` of other runs take it. Repeat the command to resume.
+    """
+    with in_workspace():  # paths in profiles are relative to it
+        overrides = distilled_as(name, teacher, role, student) | read_settings(settings)
+    parameters = make_parameters("micro", distilled or f"{name}-distilled", None, overrides)
+    if force:
+        parameters["force"] = True
+    is_completed = run_flow(Site.here(), FLOW, parameters, in_process)
+    print_end(parameters["run"], is_completed)
+    sys.exit(0 if is_completed else 1)
+
+
+def distilled_as(name: str, teacher: str | None, role: str | None, student: str) -> dict[str, Any]:
+    """The settings of a run that answers the prompts of the run `name`, taken from that run's.
+
+    Raises ValueError as `ReplayedRole.open` does, and for a run that trains no model.
+    """
+    from flows.blocks.replayed_role import ReplayedRole
+    from flows.runtime.record import last_request
+    from flows.settings.profile import MethodSettings
+
+    store = existing_store()
+    request = last_request(store, name)
+    cfg = method_of(request).load(request, loads=False)
+    if not isinstance(cfg, MethodSettings):
+        raise ValueError(f"the run {name} asks no model, and has no prompts to answer")
+    values = cfg.model_dump(mode="json")
+    overrides: dict[str, Any] = {
+        "source": name,
+        "role": ReplayedRole.open(store, name, role).name,
+        "teacher": teacher or name,
+        "seed": cfg.seed,
+        "models": {"base": cfg.models.base, "start": None if student == "base" else student},
+        "engine": cfg.engine.model_dump(mode="json", exclude_unset=True),
+        "judge_engine": values["judge_engine"],
+    }
+    overrides |= {key: values[key] for key in SAME}
+    return overrides | of_updates(cfg)

@@ -1,0 +1,63 @@
+"""Prompts to distil on, and how far a student is from its teacher.
+
+The prompts are those of an earlier run: `ask` continues their conversations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from tasks.preferences import share_of
+from warehouse.draft import hash_json
+from warehouse.schemas import Datum, PromptRow, ReferenceRow, Row
+
+
+def earlier_prompts(
+    prompts: list[PromptRow],
+    *,
+    held_out: float,
+    is_measured: bool,
+    most: int | None,
+    seed: int,
+    draw: int,
+) -> Iterator[Row]:
+    """Yield earlier prompts once more, each conversation once, in the random order `draw`.
+
+    `held_out` is the share of tasks, drawn with `seed`, whose prompts are only measured;
+    `is_measured` says which of the two are wanted, `most` at most how many.
+    """
+    conversation_of = {json.dumps(row["messages"]): row for row in reversed(prompts)}
+    chosen = [
+        row
+        for row in conversation_of.values()
+        if (share_of(seed, row["task_id"] or row["prompt_id"]) < held_out) == is_measured
+    ]
+    chosen.sort(key=lambda row: hash_json([seed, draw, row["prompt_id"]]))
+    for row in chosen[:most]:
+        yield {
+            "document_id": row["document_id"],
+            "task_id": row["task_id"],
+            "task_type": row["task_type"],
+            "messages": row["messages"],
+        }
+
+
+def distance_to_teacher(
+    batch: list[Datum], logprobs: list[ReferenceRow]
+) -> Iterable[tuple[str, float]]:
+    """How far each rollout of a student is from its teacher, whose log-probabilities are given.
+
+    `reverse_kl`: mean of log p - log p_teacher over the rollout's sampled tokens, nats. Over
+    rollouts sampled at temperature 1 it estimates the reverse KL of a token.
+    """
+    for datum, row in zip(batch, logprobs, strict=True):
+        assert row["rollout_id"] == datum["rollout_id"], "the rows are those of the batch"
+        gaps = [
+            own - teacher
+            for own, teacher, counts in zip(
+                datum["logprobs"], row["logprobs"], datum["loss_mask"], strict=True
+            )
+            if counts
+        ]
+        yield "reverse_kl", sum(gaps) / len(gaps)
