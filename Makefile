@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-gpu harness companions loaders install-dev full any types demo smollm2 demo-english test test-fast test-slow test-cluster test-light \
-	lint format lock bench bench-corpus bench-viewer bench-gpu fuzz mutants chaos claims micro clean-services wheel
+	lint format lock upgrade bench bench-corpus bench-viewer bench-gpu fuzz mutants chaos claims micro clean-services wheel
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,9 +33,14 @@ companions: ## install Inspect Scout, trackio and wandb into their own environme
 	@test -x .companions/bin/python || python3 -m venv .companions
 	@.companions/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/companions.txt
 
-loaders: ## install verifiers into its own environment, .loaders, for tests that load exported tasks
-	@test -x .loaders/bin/python || python3 -m venv .loaders
+loaders: full ## install verifiers, OpenRLHF's loader and NeMo Gym into .loaders, for tests that load exported tasks
+	@.loaders/bin/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m venv --clear .loaders
 	@.loaders/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/loaders.txt
+	@.loaders/bin/python -m pip install --quiet --no-deps --require-hashes --upgrade --target .loaders/openrlhf \
+		--requirement requirements/openrlhf.txt || echo "OpenRLHF's tests are skipped: its wheel is for Python 3.11"
+	@if [ -x .loaders/gym/bin/python ] || $(BIN)/uv venv --quiet --no-python-downloads --python '>=3.12' .loaders/gym; then \
+		$(BIN)/uv pip install --quiet --python .loaders/gym/bin/python --no-deps --require-hashes -r requirements/gym.txt; \
+	else echo "NeMo Gym's test is skipped: it needs Python 3.12"; fi
 
 install-dev: ## install only what `make test-light` and `make lint` need, without torch and vLLM, in a minute
 	@$(INSTALL) dev
@@ -94,6 +99,9 @@ format: any ## let ruff and sqlfluff fix what they can
 
 lock: any ## pin the packages of pyproject.toml in requirements/*.txt
 	bash requirements/lock.sh
+
+upgrade: any ## the same, with the newest versions that pyproject.toml allows
+	bash requirements/lock.sh --upgrade
 
 bench: full ## run benchmarks: prints a table and appends lines to data/bench/*.jsonl
 	$(BIN)/python -m tests.bench.pipeline

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Pin every package of every install: exact versions and the hashes of their files, no paths, no hosts. Needs uv.
+# Versions that are pinned already stay while they fit; --upgrade takes the newest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 wheels=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}
 unset UV_FIND_LINKS
-pin=(uv pip compile -q --generate-hashes --python-version 3.11 --no-annotate --no-emit-index-url --no-emit-find-links
+pin=(uv pip compile "$@" -q --generate-hashes --python-version 3.11 --no-annotate --no-emit-index-url --no-emit-find-links
     --custom-compile-command "make lock")
 compile=("${pin[@]}" pyproject.toml --no-emit-package selfplay-flows)
 
@@ -20,11 +21,12 @@ gpu=(--extra gpu -c requirements/gpu-constraints.in --python-platform x86_64-man
 "${compile[@]}" --extra dev --universal -c requirements/cpu.txt -o requirements/dev.txt >/dev/null
 "${pin[@]}" --universal requirements/companions.in -o requirements/companions.txt >/dev/null
 "${pin[@]}" --universal requirements/loaders.in -o requirements/loaders.txt >/dev/null
+"${pin[@]/#3.11/3.12}" --python-platform x86_64-manylinux_2_28 requirements/gym.in -o requirements/gym.txt >/dev/null
 # only what .venv lacks, in versions that fit it; lm-eval's tables need an older chardet
 has=$(sed -nE 's/^([a-z0-9._-]+==[^ ]+).*/\1/p' requirements/cpu.txt | grep -v '^chardet==')
 mapfile -t left_out < <(sed 's/==.*//; s/^/--no-emit-package=/' <<<"$has")
 "${pin[@]}" -c <(echo "$has") "${left_out[@]}" requirements/harness.in -o requirements/harness.txt >/dev/null
-if grep -nE '(file:|https?:|@ |^/)' requirements/{cpu,gpu,dev,harness,companions,loaders}.txt; then
+if grep -nE '(file:|https?:|@ |^/)' requirements/{cpu,gpu,dev,harness,companions,loaders,gym}.txt; then
     echo "a lock names a path or a host" >&2
     exit 1
 fi
