@@ -63,7 +63,7 @@ def noisy(folder: Path) -> Path:
     generator = torch.Generator().manual_seed(0)
     weights = load_file(folder / "model.safetensors")
     for weight in weights.values():
-        noise = torch.randn(weight.shape, generator=generator) * 0.1 * weight.std().nan_to_num(0)
+        noise = torch.randn(weight.shape, generator=generator) * 0.2 * weight.std().nan_to_num(0)
         weight.add_(noise.to(weight.dtype))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
