@@ -69,6 +69,7 @@ def card_of(
         num_documents=len({row["document_id"] for row in environment.tasks} - {None}),
         scorer=environment.scorer,
         searches=environment.searches,
+        votes=environment.votes,
         search=environment.search,
         left_out=environment.left_out,
         certificate=certificate,

@@ -99,16 +99,24 @@ class Environment:
     left_out: Mapping[str, int] = field(default_factory=dict)
     search: Search | None = None  # not set if it is left out
     searches: bool = False  # whether the run's policy searched
+    votes: bool = False  # whether the run's rewards also rest on votes, which are left out
 
 
 def environment_of(
-    recording: Recording, run: str, most: int | None = None, without_search: bool = False
+    recording: Recording,
+    run: str,
+    most: int | None = None,
+    *,
+    without_search: bool = False,
+    without_votes: bool = False,
 ) -> Environment:
     """The kept tasks of a recorded run; the first `most` of them.
 
     `without_search`: also tasks whose answers searched documents, although no other loader searches
-    these. Raises ValueError, with what to do, if the run has no filter, no kept task, or no scorer
-    that can leave the project.
+    these. `without_votes`: with the rule alone, although rewards also rest on votes.
+
+    Raises ValueError, with what to do, if the run has no filter, no kept task, or no scorer that
+    can leave the project.
     """
     kept = kept_ids(recording)
     if not kept:
@@ -116,7 +124,7 @@ def environment_of(
             f"run {run!r} has no kept tasks: its filter comes after what was played so far, or"
             f" kept nothing; `selfplay status {run}` says which"
         )
-    scorer, answers_calls = find_scorer(recording)
+    scorer, answers_calls = find_scorer(recording, without_votes)
     searches = any(has_search(recording, call) for call in answers_calls)
     search = None
     if searches and not without_search:
@@ -140,7 +148,21 @@ def environment_of(
             left_out[reason] += 1
     if not rows:
         raise ValueError(f"none of {len(kept)} kept tasks can be exported: {dict(left_out)}")
-    return Environment(run, [*with_splits(rows)], scorer, dict(left_out), search, searches)
+    return Environment(
+        run,
+        tasks=[*with_splits(rows)],
+        scorer=scorer,
+        left_out=dict(left_out),
+        search=search,
+        searches=searches,
+        votes=scorer.compare is not None and any(has_votes(recording)),
+    )
+
+
+def has_votes(recording: Recording) -> Iterator[bool]:
+    """Of each computation of rewards from comparisons, whether votes were part of it."""
+    for call in recording.scored("matches"):
+        yield bool(call.tables("votes"))
 
 
 def has_search(recording: Recording, reading: Call) -> bool:
@@ -212,11 +234,12 @@ def kept_ids(recording: Recording) -> list[str]:
 # ---- the scorer ----
 
 
-def find_scorer(recording: Recording) -> tuple[Scorer, list[Call]]:
+def find_scorer(recording: Recording, without_votes: bool = False) -> tuple[Scorer, list[Call]]:
     """The scorer that rewards rest on, and the calls that read answers for it.
 
     A run that scores in several ways has the scorer of most tables. Raises ValueError if answers
-    are neither compared with a reference nor judged by a rubric.
+    are neither compared with a reference nor judged by a rubric, or, unless `without_votes`, if
+    votes can make an answer right that the comparison finds wrong.
     """
     by_identity: dict[str, tuple[Scorer, list[Call]]] = {}
     for call in recording.scored("judgments"):
@@ -225,7 +248,7 @@ def find_scorer(recording: Recording) -> tuple[Scorer, list[Call]]:
             judge = judge_of(recording, call)
             _add(by_identity, scorer_of(reading, judge=judge), reading)
     for call in recording.scored("matches"):
-        if call.tables("votes"):
+        if call.tables("votes") and not without_votes:
             continue
         for matches in call.tables("matches"):
             matching = recording.calls[matches.address]
@@ -236,6 +259,11 @@ def find_scorer(recording: Recording) -> tuple[Scorer, list[Call]]:
                 if compare is None:
                     continue
                 _add(by_identity, scorer_of(reading, compare=compare), reading)
+    if not by_identity and any(has_votes(recording)):
+        raise ValueError(
+            "the run's rewards rest on a rule and on votes of a model, which have no fixed scorer"
+            " to export: --without-votes exports the tasks with the rule alone"
+        )
     if not by_identity:
         raise ValueError(
             "the run's answers are neither compared with a reference by a rule alone nor judged by"

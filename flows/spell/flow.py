@@ -64,9 +64,10 @@ def spell_iteration(run: Run[Config]) -> Player:
     state = State(run.player("policy"))  # l.2-3: an empty memory
     score_held_out(spell, run.place.iteration(0), state.player)
     for _, iteration in run.iterations():
+        groups: list[Table] = []
         for s in range(1, run.cfg.steps + 1):  # l.4
             state = play_step(spell, iteration.phase("play").step(s), state)
-        groups = [r.groups for r in state.rounds]
+            groups += [r.groups for r in state.rounds]
         run.watch_pool(iteration, state.player.policy.id, groups, passed=(FULL,))
         score_held_out(spell, iteration, state.player)
         probe_questions(spell, iteration, state.rounds)

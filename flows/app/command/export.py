@@ -11,6 +11,7 @@ from flows.app.command.checked import check
 from flows.runtime.store_root import existing_store
 
 if TYPE_CHECKING:
+    from flows.environments.environment import Environment
     from flows.environments.write import Format
     from warehouse.provenance import DryRun
     from warehouse.store import Store
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --tasks: also tasks whose answers searched documents, without the search.",
 )
+@click.option(
+    "--without-votes",
+    is_flag=True,
+    help="With --tasks: with the rule alone, if rewards also rest on votes of a model.",
+)
 @click.option("--iteration", type=int, help="Iteration of the policy.  [default: the last]")
 @click.option(
     "--push", metavar="OWNER/NAME", help="Upload to the Hugging Face hub, as a private repository."
@@ -56,6 +62,7 @@ def export(
     kind: Format | None,
     keep: int | None,
     without_search: bool,
+    without_votes: bool,
     iteration: int | None,
     push: str | None,
 ) -> None:
@@ -68,8 +75,11 @@ def export(
     """
     if sum(map(bool, (transcripts, role, kind))) > 1:
         raise ValueError("--transcripts, --policy and --tasks exclude each other")
-    if kind is None and (keep or without_search):
-        raise ValueError("--keep and --without-search are about tasks: name a format with --tasks")
+    if kind is None and (keep or without_search or without_votes):
+        raise ValueError(
+            "--keep, --without-search and --without-votes are about tasks: name a format with"
+            " --tasks"
+        )
     if iteration is not None and not role:
         raise ValueError("--iteration selects a policy: name its role with --policy")
     if transcripts:
@@ -79,8 +89,19 @@ def export(
         folder = output or Path(f"{name}-{role}")
         _write_policy(name, role, iteration, folder)
     elif kind:
+        from flows.app.command.played_again import record
+        from flows.environments.environment import environment_of
+
         folder = output or Path(f"{name}-{kind}")
-        _write_tasks(name, kind, folder, keep, without_search)
+        store = existing_store()
+        environment = environment_of(
+            record(store, name),
+            name,
+            keep,
+            without_search=without_search,
+            without_votes=without_votes,
+        )
+        _write_tasks(store, environment, kind, folder)
     else:
         folder = output or Path(f"{name}-export")
         _write_dataset(name, folder)
@@ -113,17 +134,12 @@ def _write_transcripts(run: str, folder: Path) -> None:
     _say_what_is_stale(check(store, run))
 
 
-def _write_tasks(
-    run: str, kind: Format, folder: Path, keep: int | None, without_search: bool
-) -> None:
-    from flows.app.command.played_again import record
+def _write_tasks(store: Store, environment: Environment, kind: Format, folder: Path) -> None:
     from flows.environments.card import card_of
     from flows.environments.certificate import certificate
-    from flows.environments.environment import environment_of
     from flows.environments.write import write_environment
 
-    store = existing_store()
-    environment = environment_of(record(store, run), run, keep, without_search)
+    run = environment.run
     checked = check(store, run)
     shares = certificate(store, run, [row["task_id"] for row in environment.tasks])
     card = card_of(environment, kind, store, checked, shares)

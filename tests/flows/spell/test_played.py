@@ -13,7 +13,9 @@ from collections import Counter
 from statistics import mean, pstdev
 
 import pytest
+from click.testing import CliRunner
 
+from flows.app.command import cli
 from flows.spell.flow import spell_iteration
 from tests.support.rows import publish, row
 from tests.support.scripted_play import (
@@ -300,3 +302,24 @@ def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> No
     assert first_stale_in_fork(spell_iteration, played[0], tmp_path) is None
     stale = first_stale_in_fork(spell_iteration, played[0], tmp_path, seed=5, iterations=2)
     assert stale and stale.startswith("f/iter-002/")
+
+
+def test_tasks_with_votes_leave_only_if_asked_for_and_then_with_the_rule_alone(
+    played, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(played[0].root))
+    arguments = ["export", "r", "--tasks", "trl", "-o", str(tmp_path / "out")]
+    refused = CliRunner().invoke(cli.main, arguments)
+    assert refused.exit_code == 1
+    assert "--without-votes exports" in " ".join(refused.output.split())
+    written = CliRunner().invoke(cli.main, [*arguments, "--without-votes"])
+    assert written.exit_code == 0, written.output
+    assert "took votes of a model on each answer" in (tmp_path / "out/README.md").read_text()
+    lines = [
+        json.loads(line)
+        for split in ("train", "test")
+        for line in (tmp_path / f"out/{split}.jsonl").read_text().splitlines()
+    ]
+    references = {json.loads(line["task"])["reference"] for line in lines}
+    assert references and references <= {*REFERENCE.values()}
+    assert all("What " in line["prompt"][-1]["content"] for line in lines)  # the documents
