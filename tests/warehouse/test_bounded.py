@@ -16,10 +16,8 @@ import pytest
 from warehouse.bounded import answer_apart
 from warehouse.readonly import NotAllowed
 
-# in one call of a function, which DuckDB does not interrupt: 10 billion characters
-ONE_LONG_CALL = (
-    "select length(replace(system.main.repeat('a', 100000), 'a', system.main.repeat('b', 100000)))"
-)
+# an hour in one call of a function, which DuckDB does not interrupt
+ONE_LONG_CALL = "select levenshtein(repeat('a', 1000000), repeat('b', 1000000))"
 GIGABYTES = "select length(system.main.repeat('x', 4000000000))"
 
 
@@ -57,10 +55,8 @@ def test_a_fault_after_the_first_rows_is_no_end_of_the_rows(tmp_path: Path) -> N
 
 
 def test_one_long_call_of_a_function_is_ended(tmp_path: Path) -> None:
-    started = time.monotonic()
-    with pytest.raises(ValueError, match=r"longer than 0\.2 s|memory"):
+    with pytest.raises(ValueError, match=r"longer than 0\.2 s"):
         answered(tmp_path, ONE_LONG_CALL, within_s=0.2)
-    assert time.monotonic() - started < 60
 
 
 def test_a_call_cannot_allocate_more_than_the_process_may(tmp_path: Path) -> None:
@@ -100,6 +96,6 @@ def test_ctrl_c_also_ends_one_long_call_in_this_process(tmp_path: Path) -> None:
     time.sleep(1)  # until the call has begun; before, Python itself hears Ctrl-C
     os.kill(process.pid, signal.SIGINT)
     try:
-        assert process.wait(60) in (128 + signal.SIGINT, -signal.SIGINT)
+        assert process.wait(600) in (128 + signal.SIGINT, -signal.SIGINT)
     finally:
         process.kill()
