@@ -7,6 +7,7 @@ an earlier run (`flows.plan.measured`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 GIB = 1 << 30
@@ -24,6 +25,27 @@ class GPU:
     memory_gb_s: float
     link_gb_s: float
     host_gb_s: float
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """How many GPUs a node has, and the bandwidth between it and all others: by default that of
+    eight links of 400 Gb/s, one for each GPU."""
+
+    num_gpus: int = 8
+    network_gb_s: float = 400.0
+
+    def gather_s(self, gigabytes: float, ranks: int, gpu: GPU) -> float:
+        """Seconds in which each of `ranks` GPUs gets `gigabytes` of which each holds a share.
+
+        The slower of the links within a node and those between nodes decides.
+        """
+        seconds = gigabytes * (ranks - 1) / ranks / gpu.link_gb_s
+        across = math.ceil(ranks / self.num_gpus)
+        return max(seconds, gigabytes * (across - 1) / across / self.network_gb_s)
+
+
+DEFAULT_NODES = Nodes()
 
 
 GPUS = {

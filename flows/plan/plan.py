@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from flows.plan.engine import EngineMemory, asleep_bytes, engine_memory
-from flows.plan.hardware import GPU, GPUS
+from flows.plan.hardware import DEFAULT_NODES, GPU, GPUS, Nodes
 from flows.plan.seconds import Clock, Duration
 from flows.plan.shapes import Shape, shape_of
 from flows.plan.trainer import UpdateMemory, reference_bytes, trained_params, update_memory
@@ -94,9 +94,14 @@ class Plan:
         return sum(s.busy for s in spent) / max(sum(s.seconds for s in spent), 1e-9)
 
 
-def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -> Plan:
-    """Compute the plan of a configuration on cards of one kind. Without a `workload`, hours are not
-    known.
+def make_plan(
+    cfg: MethodSettings,
+    gpu: GPU,
+    workload: Workload | None = None,
+    nodes: Nodes = DEFAULT_NODES,
+) -> Plan:
+    """Compute the plan of a configuration on cards of one kind, in `nodes` if they are many.
+    Without a `workload`, hours are not known.
 
     Raises UnknownShape for a model whose sizes are not known on this machine, and ValueError for an
     adapter on every expert.
@@ -109,7 +114,7 @@ def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -
         judge_memory = engine_memory(judge_shape, cfg.judge_engine, gpu)
     spent = None
     if workload:
-        spent = Clock(cfg, shape, gpu).iteration(workload)
+        spent = Clock(cfg, shape, gpu, nodes).iteration(workload)
     disk = disk_need(cfg, workload)
     return Plan(
         gpu=gpu,

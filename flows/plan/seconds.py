@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from flows.plan.engine import engine_memory
-from flows.plan.hardware import GPU, RATES
+from flows.plan.hardware import DEFAULT_NODES, GPU, RATES, Nodes
 from flows.plan.shapes import Shape
 from flows.plan.trainer import reference_bytes
 from flows.settings.profile import MethodSettings
@@ -51,6 +51,7 @@ class Clock:
     cfg: MethodSettings
     shape: Shape
     gpu: GPU
+    nodes: Nodes = DEFAULT_NODES
 
     def iteration(self, workload: Workload) -> dict[str, Duration]:
         """The seconds of an iteration by kind, for each of `KINDS`."""
@@ -197,8 +198,8 @@ class Clock:
         links = 0.0
         # two gathers of the policy, one of the reference, and float32 gradients
         if ranks > 1 and not s.lora:
-            moved = (2 * 2 + reference + 4) * self.shape.params * (ranks - 1) / ranks
-            links = micro_batches * moved / (1e9 * self.gpu.link_gb_s)
+            moved = 1e-9 * (2 * 2 + reference + 4) * self.shape.params
+            links = micro_batches * self.nodes.gather_s(moved, ranks, self.gpu)
         scored = 0.0
         if s.beta and not reference:
             engines = self.cfg.num_engines * self.cfg.engine.tensor_parallel

@@ -157,7 +157,7 @@ def test_a_plan_says_nodes_network_and_money() -> None:
     words = ["plan", "scope-iteration", "--profile", PROFILE, "--set", "num_engines=16"]
     ended = CliRunner().invoke(cli.main, [*words, "--price-per-gpu-hour", "2.5"])
     assert ended.exit_code == 0, ended.output
-    assert "nodes: 2 with 8 GPUs, engines on all, the trainer on the first" in ended.output
+    assert "nodes: 2 with 8 GPUs, engines on all, the trainer on one" in ended.output
     assert "GB of weights in an iteration" in ended.output
     told = ended.output.replace(",", "")
     hours = float(told.partition(" GPU-hours busy")[0].rpartition(" ")[2])

@@ -73,14 +73,14 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     from flows.app.command.plan import configured
     from flows.app.launch.files import write
     from flows.app.launch.job import JobRequest, make_job
-    from flows.plan.hardware import GPUS
+    from flows.plan.hardware import GPUS, Nodes
     from flows.plan.plan import make_plan
     from flows.runtime.request import default_run
 
     flow, cfg, workload = configured(flow, profile, card, settings)
     if cfg.engine.device != "cuda":
         raise ValueError(f"{flow}/{profile} uses no GPU: `selfplay run` runs it on this machine")
-    made = make_plan(cfg, GPUS[card], workload)
+    made = make_plan(cfg, GPUS[card], workload, Nodes(gpus_per_node))
     request = JobRequest(
         flow=flow,
         profile=profile,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,13 @@ DEFAULT_GPU = "h100-80"
     "--gpus-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs of a node."
 )
 @click.option(
+    "--network",
+    default=400.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="GB/s between a node and all others: a link of 400 Gb/s has 50.",
+)
+@click.option(
     "--price-per-gpu-hour", "price", type=click.FloatRange(0), help="Also print the cost."
 )
 @click.option("--like", metavar="RUN", help="Use the lengths of this run's conversations.")
@@ -49,6 +57,7 @@ def plan(
     settings: tuple[str, ...],
     like: str | None,
     gpus_per_node: int,
+    network: float,
     price: float | None,
 ) -> None:
     """Estimate memory, disk, hours and GPU-hours of FLOW with a profile.
@@ -58,7 +67,7 @@ def plan(
     if it does not fit.
     """
     from flows.plan.cpu import plan_on_cpus
-    from flows.plan.hardware import GPUS
+    from flows.plan.hardware import GPUS, Nodes
     from flows.plan.plan import make_plan, ways_out
     from flows.runtime.store_root import in_workspace
 
@@ -67,7 +76,7 @@ def plan(
         with in_workspace():  # paths in profiles are relative to it
             print_cpus(f"{flow}/{profile}", plan_on_cpus(cfg, workload), cfg.iterations)
         return
-    made = make_plan(cfg, GPUS[card], workload)
+    made = make_plan(cfg, GPUS[card], workload, Nodes(gpus_per_node, network))
     print_prose(f"{flow}/{profile} on {made.num_gpus} x {card}, computed, not measured")
     print_table(memory_rows(made), "memory of each GPU")
     print_prose(
@@ -132,7 +141,11 @@ def print_nodes(made: Plan, cfg: MethodSettings, gpus_per_node: int) -> None:
     if num_nodes == 1:
         print_prose(f"nodes: 1 with {made.num_gpus} GPUs")
         return
-    told = f"nodes: {num_nodes} with {gpus_per_node} GPUs, engines on all, the trainer on the first"
+    num_training = min(num_nodes, math.ceil(cfg.trainer_processes / gpus_per_node))
+    trainer = "the trainer on one"
+    if num_training > 1:
+        trainer = f"the trainer on {num_training}"
+    told = f"nodes: {num_nodes} with {gpus_per_node} GPUs, engines on all, {trainer}"
     crossing = network_gb(cfg, num_nodes)
     if crossing is not None:
         told += f"; engines of other nodes read {crossing:,.1f} GB of weights in an iteration"

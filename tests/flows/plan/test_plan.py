@@ -17,7 +17,7 @@ from flows.app.command import cli
 from flows.eapo.config import Config as Eapo
 from flows.plan.cpu import plan_on_cpus
 from flows.plan.engine import asleep_bytes
-from flows.plan.hardware import GIB, GPUS
+from flows.plan.hardware import GIB, GPUS, Nodes
 from flows.plan.measured import measured_lengths
 from flows.plan.plan import make_plan, rollouts_gb, updates_of, ways_out
 from flows.plan.preflight import Machine, check_machine, gpu_problems
@@ -31,7 +31,7 @@ from flows.settings import profile
 from flows.settings.workload import Lengths, PlannedRole, Step, Workload
 from flows.spell.config import Config as Spell
 from tasks.training.grpo import GRPOSettings, LoRASettings
-from tests.bench.gpu_plans import TABLE, gpu_profiles, table
+from tests.bench.gpu_plans import NODE_TABLE, TABLE, gpu_profiles, node_table, table
 from tests.support.rows import publish, row, turn
 
 H100 = GPUS["h100-80"]
@@ -102,6 +102,7 @@ def test_the_plans_of_all_profiles_are_kept():
     assert table() == TABLE.read_text(encoding="utf-8")
     guide = (SOURCE / "flows" / "plan" / "README.md").read_text(encoding="utf-8")
     assert table() in guide
+    assert node_table() == NODE_TABLE.read_text(encoding="utf-8")
 
 
 def test_a_sleeping_engine_takes_powers_of_two_of_the_hosts_memory():
@@ -391,3 +392,25 @@ def test_plan_prints_the_memory_and_hours_of_a_cpu_profile(tmp_path):
     told = output("spell-iteration", "--profile", "smollm2", *own)
     assert "spell-iteration/smollm2 on CPUs" in told
     assert "contexts of 704 tokens" in told and "CPU-hours" in told
+
+
+def test_gathers_are_as_slow_as_the_slower_of_the_links_and_the_network():
+    """16 GB over 64 GPUs at 330 GB/s: 0.048 s; seven eighths of it into a node at 400 GB/s:
+    0.035."""
+    fast, slow = Nodes(8, 400), Nodes(8, 50)
+    assert fast.gather_s(16, 64, H100) == pytest.approx(16 * 63 / 64 / 330)
+    assert slow.gather_s(16, 64, H100) == pytest.approx(16 * 7 / 8 / 50)
+    assert slow.gather_s(16, 8, H100) == fast.gather_s(16, 8, H100)  # one node: no network
+
+
+def test_full_weights_over_several_nodes_train_as_fast_as_the_network_lets_them():
+    settings = {"num_engines": 64, "trainer_processes": 64, "trainer_place": "ray"}
+    cfg = profile.load(Scope, "qwen3-8b-6gpu", {**settings, "engine.place": "ray"})
+    hours = [
+        make_plan(cfg, H100, cfg.workload(), Nodes(8, network)).hours or 0.0
+        for network in (400, 100, 25)
+    ]
+    assert hours[0] < hours[1] < hours[2]
+    lora = profile.load(Scope, "qwen3-8b-6gpu-lora", {**settings, "engine.place": "ray"})
+    same = [make_plan(lora, H100, lora.workload(), Nodes(8, net)).hours for net in (400, 25)]
+    assert same[0] == same[1]  # adapters are small
