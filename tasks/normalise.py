@@ -14,7 +14,7 @@ from tasks.stage import Rows, Tables, as_tables, rows_of, stage
 from warehouse.schemas import ADVANTAGES, Row
 from warehouse.store import Table
 
-Scheme = Literal["zscore", "centre"]
+Scheme = Literal["zscore", "centre", "none"]
 Spread = Literal["population", "sample"]
 EPSILON = 1e-6  # added to the standard deviation, as in the released GRPO code
 # key of another table -> the column of rewards that holds it, where the two have different names:
@@ -33,8 +33,8 @@ def normalise(
     chosen: Tables = (),
     by: str = "task_id",
 ) -> Rows:
-    """Yield the rewards with their advantages: `zscore`, or `centre`, which does not divide (Dr.
-    GRPO).
+    """Yield the rewards with their advantages: `zscore`, `centre`, which does not divide (Dr.
+    GRPO), or `none`: the reward itself (REINFORCE without a baseline).
 
     Rows with equal values in the columns `within` are one group: by default the rollouts of one
     prompt, with `()` all rows. Columns that rewards lack (task_type, role) are looked up in
@@ -60,7 +60,12 @@ def normalise(
     advantages = [0.0] * len(rows)
     for members in members_of.values():
         rewards_G = [rows[i]["reward"] for i in members]
-        own = centre(rewards_G) if scheme == "centre" else zscore(rewards_G, spread)
+        if scheme == "none":
+            own = rewards_G
+        elif scheme == "centre":
+            own = centre(rewards_G)
+        else:
+            own = zscore(rewards_G, spread)
         for i, advantage in zip(members, own, strict=True):
             advantages[i] = advantage
     for row, advantage in zip(rows, advantages, strict=True):

@@ -246,8 +246,8 @@ def draw_entries(
     all came once. An entry comes early with a probability proportional to its `weigh`; weight 0 is
     never drawn. Without `repeat` no entry comes twice, and there may be fewer draws. A pool of
     fewer than `fewest` entries yields nothing. Entries that are tasks of `first`, such as those of
-    this step, are drawn before all others, and then once more among them. Raises ValueError if
-    there is nothing to draw from, except without `repeat`.
+    this step, are drawn before all others, and with `repeat` once more among them. Raises
+    ValueError if there is nothing to draw from, except without `repeat`.
     """
     entries = [row for row in rows_of(pool) if row["kept"]]
     if len(entries) < fewest:
@@ -260,10 +260,12 @@ def draw_entries(
             f"{among} has nothing to draw: of its {len(entries)} entries none weighs above 0"
         )
     laps = itertools.count() if repeat and drawable else range(1)
-    order = (row for lap in laps for row in _in_order(drawable, [seed, epoch, lap], least_used))
     ahead = {task["task_id"] for task in rows_of(first)}
+    new = [(row, weight) for row, weight in drawable if row["task_id"] in ahead]
+    if not repeat:
+        drawable = [(row, weight) for row, weight in drawable if row["task_id"] not in ahead]
+    order = (row for lap in laps for row in _in_order(drawable, [seed, epoch, lap], least_used))
     if ahead:
-        new = [(row, weight) for row, weight in drawable if row["task_id"] in ahead]
         order = itertools.chain(_in_order(new, [seed, epoch, "first"], least_used), order)
     for i, row in enumerate(itertools.islice(order, num_draws)):
         content = {name: row[name] for name in DRAWS.arrow.names if name != "draw_id"}

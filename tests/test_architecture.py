@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "warehouse": {"warehouse"},
 }
 METHODS = re.compile(
-    r"scope|spell|spice|rzero|eapo|mae|azr|goose|challenger|solver|reasoner|questioner|proposer",
+    r"scope|spell|spice|rzero|eapo|mae|azr|goose|ssp|challenger|solver|reasoner|questioner|proposer",
     re.IGNORECASE,
 )
 LAYOUT = re.compile(r"part-\d|^recipe\.json$|^runs/|\.duckdb$")  # names that the store gives

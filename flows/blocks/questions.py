@@ -80,6 +80,7 @@ def answer(  # noqa: PLR0913 -- how to sample and how to compare are several set
     labels: Tables = (),
     by_majority: bool = False,
     errors: VerdictErrors = NO_ERRORS,
+    index: Table | None = None,
     label: str | None = None,
     **shown: Tables,
 ) -> ComparedAnswers:
@@ -87,11 +88,14 @@ def answer(  # noqa: PLR0913 -- how to sample and how to compare are several set
 
     With `labels`, each is compared with its question's label instead; with `by_majority` the label
     is the answer that most of these answers agree on, by `compare`. `errors`: those that the
-    verdicts are given on purpose, in a built-in world. `shown`: the other tables that `role` reads,
-    such as `contexts` or `documents`; the role checks them by name.
+    verdicts are given on purpose, in a built-in world. `index`: the documents to search, if the
+    role's dialogue searches. `shown`: the other tables that `role` reads, such as `contexts` or
+    `documents`; the role checks them by name.
     """
     tables: dict[str, Any] = {"tasks": tasks, **shown}
-    replies = run.ask(at, role, player.policy, group_size=group_size, label=label, **tables)
+    replies = run.ask(
+        at, role, player.policy, group_size=group_size, label=label, index=index, **tables
+    )
     if by_majority:
         labels = vote(
             at,

@@ -65,6 +65,11 @@ def test_a_batch_is_compared_as_a_whole(place):
     )
 
 
+def test_without_a_baseline_the_advantage_is_the_reward(place):
+    rewards = [("p", 0.75), ("q", 0.0), ("r", None), ("s", 0.5)]
+    assert advantages(place, rewards, scheme="none") == [0.75, 0.0, 0.0, 0.5]
+
+
 def test_an_unscorable_rollout_leaves_the_mean_and_gets_0(place):
     rewards = [("p", 1.0), ("p", None), ("p", 0.0), ("q", None)]
     assert advantages(place, rewards, scheme="zscore") == pytest.approx([1, 0, -1, 0], rel=1e-5)

@@ -258,6 +258,14 @@ def test_this_steps_entries_are_drawn_before_all_others(place):
     assert sorted(found[2:]) == list("abcdefgh")  # and once more among the others
 
 
+def test_without_repeats_new_entries_come_first_and_once_and_old_ones_fill_up(place):
+    given = pool(place.step(1), tasks=tasks(place.step(1), *"ab"))
+    new = tasks(place.step(2), "c", "d")
+    grown = pool(place.step(2), previous=given, tasks=new)
+    found = drawn(place.step(2), grown, 9, first=new, repeat=False)
+    assert (sorted(found[:2]), sorted(found[2:])) == (["c", "d"], ["a", "b"])
+
+
 def test_of_more_new_entries_than_draws_none_is_old(place):
     given = pool(place.step(1), tasks=tasks(place.step(1), *"ab"))
     new = tasks(place.step(2), *"cdef")

@@ -1,0 +1,151 @@
+"""Search Self-Play's settings. The defaults are the released script's, as far as it has them;
+flow.py says where not. Profiles hold departures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from corpus_prep.search.settings import EmbeddingConfig
+from flows.settings import profile
+from flows.settings.profile import Comparing, MethodSettings, NumberKey, Settings, Shares
+from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
+from tasks.normalise import Scheme
+from tasks.rollouts.search_syntax import Syntax
+from tasks.training.grpo import GRPOSettings
+
+BY_RULE = 0.6  # a plan assumes this share of questions that pass the rules
+MEAN_TURNS = 4.0  # and so many turns of a conversation that searches
+
+
+class Models(profile.Models):
+    """The base is the policy that learns."""
+
+    checker: str | None = Field(
+        default=None,
+        description=(
+            "answers questions with the documents that their Proposer found; it is not trained."
+            " None: the policy"
+        ),
+    )
+
+
+class Dialogues(profile.Dialogues):
+    """How the model family searches, and how far a conversation goes."""
+
+    search_syntax: Literal["tags", "qwen", "olmo"] = Field(
+        default="tags",
+        description='how the model family writes a search; prompts read by lines have "Search:"',
+    )
+    response_tokens: int = Field(
+        default=2048, ge=1, description="sampled in one assistant turn, at most"
+    )
+    prompt_tokens: int = Field(
+        default=4096, ge=1, description="a longer prompt is not sampled from"
+    )
+    context_tokens: int = Field(
+        default=12_288, ge=1, description="of a conversation, prompt included, at most"
+    )
+    proposer_turns: int = Field(default=10, ge=2, description="assistant turns in all")
+    solver_turns: int = Field(
+        default=10, ge=1, description="assistant turns in all; the last one has no search"
+    )
+    documents_per_query: int = Field(default=3, ge=1, description="found by one search")
+    result_tokens: int = Field(default=600, ge=1, description="documents of one search, together")
+
+
+class Proposer(Settings):
+    """What is asked for, the rules of a valid question, and what an invalid one earns."""
+
+    hops: Shares[NumberKey] = Field(
+        default={2: 1, 3: 1, 4: 1},
+        description="n: the searches that a question should take; numbers with their shares",
+    )
+    min_words: int = Field(default=10, ge=1, description="of a question")
+    max_characters: int = Field(default=1000, ge=1, description="of a question")
+    min_searches: int = Field(default=2, ge=1, description="that the Proposer made")
+    invalid_reward: float = Field(default=0.0, le=0, description="of a question that is not valid")
+    advantage: Scheme = Field(
+        default="none",
+        description=(
+            '"none": its reward (REINFORCE without a baseline); "centre": less the mean of the step'
+        ),
+    )
+
+
+class Check(Settings):
+    """The check with documents: a question that cannot be answered with what its Proposer found
+    has a wrong answer, or none."""
+
+    enabled: bool = Field(default=True, description="False is the ablation: the rules decide alone")
+    noise: int = Field(
+        default=4, ge=0, description="other proposals whose documents are shown among its own"
+    )
+    document_tokens: int = Field(default=256, ge=1, description="of each document, its first")
+    response_tokens: int = Field(default=512, ge=1, description="most tokens of the answer")
+    temperature: float = Field(default=0.1, ge=0, description="of sampling it")
+
+
+class Update(GRPOSettings):
+    """The released script's: clipped higher above than below, with a small KL term."""
+
+    epsilon_high: float = Field(default=0.285, gt=0)
+    beta: float = Field(default=0.01, ge=0)
+
+
+class Config(MethodSettings):
+    """A whole run: `iterations` times `steps` updates."""
+
+    models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
+    corpus: str = Field(
+        description="documents with titles: a path, a dataset or a prepared corpus; all are"
+        " searched, and a title is an answer"
+    )
+    embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
+    iterations: int = Field(default=20, ge=1)
+    steps: int = Field(
+        default=10, ge=1, description="of an iteration, which begins with an empty buffer"
+    )
+    questions: int = Field(default=256, ge=1, description="asked for in a step, each once")
+    answers: int = Field(default=5, ge=2, description="G: to each question, compared by GRPO")
+    trained: tuple[Literal["proposer", "solver"], ...] = Field(
+        default=("proposer", "solver"),
+        min_length=1,
+        description="roles that learn; one alone is the ablation",
+    )
+    replay: bool = Field(
+        default=True,
+        description="earlier valid questions take the place of invalid ones; False: nothing does",
+    )
+    dialogues: Dialogues = Dialogues()
+    proposer: Proposer = Proposer()
+    check: Check = Check()
+    permuted: bool = Field(
+        default=False, description="a control: the rewards of a question's answers are permuted"
+    )
+    update: Update = Update()
+    match: Comparing = Comparing()
+
+    @property
+    def search_syntax(self) -> Syntax:
+        """How a search is written: in lines, if the prompts are read by lines."""
+        if self.reads_lines:
+            return "lines"
+        return self.dialogues.search_syntax
+
+    def workload(self) -> Workload:
+        found = self.dialogues.result_tokens + 40.0
+        shown = 2.0 * (1 + self.check.noise) * self.check.document_tokens
+        proposer_turns = min(MEAN_TURNS, self.dialogues.proposer_turns)
+        solver_turns = min(MEAN_TURNS, self.dialogues.solver_turns)
+        proposer = PlannedRole("proposer", Lengths(500, 200, proposer_turns, added=found), "policy")
+        solver = PlannedRole("solver", Lengths(250, 150, solver_turns, added=found), "policy")
+        checker = PlannedRole("checker", Lengths(150 + shown, 100), "policy")
+        asked = proposer.conversations(self.questions)
+        checked = checker.conversations(BY_RULE * self.questions)
+        answered = solver.conversations(self.questions, self.answers)
+        conversations = {"proposer": asked, "solver": answered}
+        trained = tuple(conversations[role] for role in self.trained)
+        sampled = (asked, checked, answered) if self.check.enabled else (asked, answered)
+        return Workload((Step(self.steps, sampled, PlannedUpdate(self.update, trained)),))

@@ -1,0 +1,73 @@
+"""What is read from conversations that search, and the rules of a valid question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tasks.readers.words import holds, words_of
+from warehouse.schemas import PromptRow, Rollout, Row
+
+_IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")
+
+
+def answer_of(title: str | None) -> str | None:
+    """The answer that a document's title is, on one line and without brackets at its end; None for
+    a title without a word.
+
+    >>> answer_of("Mercury (planet)"), answer_of("Ole Berg"), answer_of("(?)"), answer_of(None)
+    ('Mercury', 'Ole Berg', None, None)
+    """
+    line = " ".join((title or "").split())
+    answer = _IN_BRACKETS.sub("", line)
+    if not words_of(answer):
+        return None
+    return answer
+
+
+def measure_question(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The documents that the Proposer's searches found, in order: all that the check may show."""
+    results = [result for turn in rollout["turns"] or [] for result in turn["results"] or []]
+    found = [document_id for result in results for document_id in result["document_ids"]]
+    return {"evidence": list(dict.fromkeys(found))}
+
+
+def measure_answer(rollout: Rollout, prompt: PromptRow) -> Row:
+    """How often the Solver searched."""
+    return {"num_searches": rollout["num_searches"]}
+
+
+def queries_of(rollout: Rollout) -> list[str]:
+    """What a conversation searched for, in order."""
+    return [query for turn in rollout["turns"] or [] for query in turn["queries"]]
+
+
+def rules(
+    question: str,
+    answer: str,
+    queries: list[str],
+    *,
+    min_words: int,
+    max_characters: int,
+    min_searches: int,
+) -> Mapping[str, bool]:
+    """Whether a question passes each rule, by the rule's name.
+
+    >>> rules(
+    ...     "Where did Ole Berg die?",
+    ...     "Aarhus",
+    ...     ["Ole Berg", "ole berg"],
+    ...     min_words=5,
+    ...     max_characters=99,
+    ...     min_searches=2,
+    ... )
+    {'length': True, 'answer is hidden': True, 'searched': True, 'no search twice': False}
+    """
+    searched = [" ".join(words_of(query)) for query in queries]
+    is_long_enough = len(question.split()) >= min_words
+    return {
+        "length": is_long_enough and len(question) <= max_characters,
+        "answer is hidden": not holds(answer, question),
+        "searched": len(searched) >= min_searches,
+        "no search twice": len(set(searched)) == len(searched),
+    }
