@@ -62,6 +62,11 @@ class Proposer(Settings):
         default={2: 1, 3: 1, 4: 1},
         description="n: the searches that a question should take; numbers with their shares",
     )
+    max_answer_words: int = Field(
+        default=10,
+        ge=1,
+        description="a longer title is no answer; a document without a title begins with its text",
+    )
     min_words: int = Field(default=10, ge=1, description="of a question")
     max_characters: int = Field(default=1000, ge=1, description="of a question")
     min_searches: int = Field(default=2, ge=1, description="that the Proposer made")

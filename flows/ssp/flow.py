@@ -8,9 +8,9 @@ learns both.
 Departures
 - The paper's text was not at hand, only its abstract, its released code and summaries by others.
   The defaults are those of the released script.
-- Answers are titles of the documents that are searched, without what stands in brackets at their
-  end; the paper has a list of 50,000. Its numbers of searches per question were not found: here
-  2, 3 or 4, equally often (`proposer.hops`).
+- Answers are titles of the documents that are searched, of ten words at most and without what
+  stands in brackets at their end; the paper has a list of 50,000. Its numbers of searches per
+  question were not found: here 2, 3 or 4, equally often (`proposer.hops`).
 - The policy itself checks questions, as the abstract says; the released code asks another model,
   which `models.checker` may name.
 - The check sees the first tokens of every document that was found, beside those that four other

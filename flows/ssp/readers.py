@@ -11,18 +11,18 @@ from warehouse.schemas import PromptRow, Rollout, Row
 _IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")
 
 
-def answer_of(title: str | None) -> str | None:
+def answer_of(title: str | None, max_words: int) -> str | None:
     """The answer that a document's title is, on one line and without brackets at its end; None for
-    a title without a word.
+    a title without a word, or with more than `max_words`: it is the beginning of a text.
 
-    >>> answer_of("Mercury (planet)"), answer_of("Ole Berg"), answer_of("(?)"), answer_of(None)
-    ('Mercury', 'Ole Berg', None, None)
+    >>> [answer_of(title, 2) for title in ("Mercury (planet)", "Ole Berg was born", "(?)", None)]
+    ['Mercury', None, None, None]
     """
     line = " ".join((title or "").split())
     answer = _IN_BRACKETS.sub("", line)
-    if not words_of(answer):
-        return None
-    return answer
+    if 1 <= len(words_of(answer)) <= max_words:
+        return answer
+    return None
 
 
 def measure_question(rollout: Rollout, prompt: PromptRow) -> Row:

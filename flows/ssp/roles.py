@@ -39,7 +39,7 @@ class Roles:
         self.proposer = Role(
             "proposer",
             templates=(self.template("proposer"),),
-            variables=give_answers,
+            variables=partial(give_answers, max_words=cfg.proposer.max_answer_words),
             sampling=self._sampling("question"),
             into=TASKS,
             read=reads("text", read_question, measure_question),
@@ -105,12 +105,14 @@ class Roles:
         )
 
 
-def give_answers(samples: list[Sample], documents: list[Document]) -> Iterator[Row]:
+def give_answers(
+    samples: list[Sample], documents: list[Document], *, max_words: int
+) -> Iterator[Row]:
     """A prompt for each sampled document whose title can be an answer: that answer, and how many
     searches a question for it should take. Nothing else of the document is shown."""
     title_of: dict[str | None, str | None] = {d["document_id"]: d["title"] for d in documents}
     for sample in samples:
-        answer = answer_of(title_of[sample["document_id"]])
+        answer = answer_of(title_of[sample["document_id"]], max_words)
         if answer is not None:
             yield {
                 "sample_id": sample["sample_id"],

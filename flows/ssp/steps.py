@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from flows.blocks.controls import permuted
@@ -22,6 +23,7 @@ from tasks.stage import Rows, stage
 from warehouse.schemas import GATES, TASKS, PromptRow, Rollout, Sample, Task
 from warehouse.store import Place, Table
 
+log = logging.getLogger("selfplay")
 VALID = Query.beside(__file__, "valid")
 
 
@@ -51,14 +53,16 @@ class Rewards:
 
 def open_documents_with_titles(run: Run[Config]) -> Table:
     """The documents to search, with their index. Raises ValueError if no title can be an answer."""
-    documents = open_documents(run.place, run.cfg.corpus, run.cfg.embedding)
+    cfg = run.cfg
+    max_words = cfg.proposer.max_answer_words
+    documents = open_documents(run.place, cfg.corpus, cfg.embedding)
     for batch in documents.batches(["title"]):
-        if any(answer_of(title) is not None for title in batch["title"].to_pylist()):
+        if any(answer_of(title, max_words) for title in batch["title"].to_pylist()):
             return documents
     raise ValueError(
-        f"no document of corpus {run.cfg.corpus} has a title, and titles are the answers that"
-        " questions are written for: give the column of the titles when you prepare the corpus"
-        " (--set 'columns.title=[\"NAME\"]')"
+        f"no document of corpus {cfg.corpus} has a title of at most {max_words} words, and titles"
+        " are the answers that questions are written for: name the column of the titles when you"
+        " prepare the corpus (--set 'columns.title=[\"NAME\"]'), or raise proposer.max_answer_words"
     )
 
 
@@ -87,12 +91,25 @@ def propose(
         samples=samples,
         documents=documents,
     )
-    tasks = with_answers(step, replies.rows, replies.prompts, samples, documents, label="questions")
+    num_left_out = samples.num_rows - replies.prompts.num_rows
+    if num_left_out:
+        log.warning("%s: %s drawn documents have no title for an answer", step.path, num_left_out)
+    tasks = with_answers(
+        step,
+        replies.rows,
+        replies.prompts,
+        samples,
+        documents,
+        max_words=cfg.proposer.max_answer_words,
+        label="questions",
+    )
     return Questions(tasks, replies.rollouts)
 
 
 @stage(TASKS)
-def with_answers(tasks: Table, prompts: Table, samples: Table, documents: Table) -> Rows:
+def with_answers(
+    tasks: Table, prompts: Table, samples: Table, documents: Table, *, max_words: int
+) -> Rows:
     """Yield the questions with the answers that they were written for, and the number of searches
     that they should take."""
     prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
@@ -106,7 +123,7 @@ def with_answers(tasks: Table, prompts: Table, samples: Table, documents: Table)
         prompt = prompt_of[row["prompt_id"] or ""]
         yield {
             **row,
-            "reference": answer_of(title_of[row["document_id"]]),
+            "reference": answer_of(title_of[row["document_id"]], max_words),
             "difficulty": sample_of[prompt["sample_id"]]["search_turns"],
         }
 
