@@ -79,3 +79,4 @@ def test_a_run_that_is_killed_in_the_middle_and_resumed_has_the_rows_of_an_untou
         """,
     )
     assert counts["n"] >= 12 and counts["most"] == 2
+    assert len(list(Store(untouched).tables("r", UPDATES))) == 1

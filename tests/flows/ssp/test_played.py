@@ -50,6 +50,7 @@ SETTINGS = {
     "dialogues.context_tokens": 4096,
     "dialogues.documents_per_query": 1,
     "proposer.min_words": 10,
+    "proposer.invalid_reward": 0.0,
     "check.noise": 1,
     "monitor.max_sampler_kl": None,  # a script samples nothing
     "monitor.max_copy": None,
