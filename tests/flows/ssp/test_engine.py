@@ -26,10 +26,11 @@ pytestmark = [
 ]
 PLAY = """
 from flows.ssp.flow import ssp_iteration
-settings = {"num_engines": 1, "steps": 1, "questions": 12, "answers": 3, "check.noise": 0}
+# the model answers hardly any of its questions, so without the check the Solver has some to answer
+settings = {"num_engines": 1, "steps": 1, "questions": 6, "answers": 2, "check.enabled": False}
 ssp_iteration("smollm2", "r", settings)
 """
-CHECKED = "runs/r/iter-001/play/step-001/prompts.checker"
+BEGUN = "runs/r/iter-001/play/step-001/prompts.solver"
 
 
 def start(store: Path) -> subprocess.Popen[bytes]:
@@ -51,16 +52,16 @@ def finish(store: Path) -> None:
 def test_a_run_that_is_killed_in_the_middle_and_resumed_has_the_rows_of_an_untouched_one(
     tmp_path: Path,
 ) -> None:
-    """It is killed, with its engine, when the check has begun or is done: the Proposer's
-    conversations are kept, and the Solver's were not begun."""
+    """It is killed, with its engine, while the Solver searches; the Proposer's conversations are
+    kept."""
     untouched = tmp_path / "untouched"
     finish(untouched)
     killed = tmp_path / "killed"
     process = start(killed)
-    checked = killed / CHECKED
+    begun = killed / BEGUN
     try:
         deadline = time.monotonic() + 1200
-        while not checked.exists() and process.poll() is None:
+        while not begun.exists() and process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert process.poll() is None, "it ended before it was killed"
@@ -78,5 +79,5 @@ def test_a_run_that_is_killed_in_the_middle_and_resumed_has_the_rows_of_an_untou
         from rollouts_table
         """,
     )
-    assert counts["n"] >= 12 and counts["most"] == 2
+    assert counts["n"] > 6 and counts["most"] == 2
     assert len(list(Store(untouched).tables("r", UPDATES))) == 1
