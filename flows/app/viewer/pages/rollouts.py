@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,13 +13,16 @@ from markupsafe import Markup
 
 from flows.app.viewer.difference import difference
 from flows.app.viewer.equations import FilledEquation, show
+from flows.app.viewer.pages.run import version_of
 from flows.app.viewer.view import Page, View
 from tasks.reports.draw import by
+from warehouse.lake import Lake
 from warehouse.schemas import REWARDS, ROLLOUTS, UPDATES, Row
 from warehouse.store import Store
 
 router = APIRouter()
 PAGE = 100
+ROLES_KEPT = 8  # runs
 OUTCOMES = ("", "rewarded", "unscorable", "malformed", "error")
 ORDERS = ("", "best", "worst", "longest")
 
@@ -57,7 +61,7 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
     choices = {
         "iteration": sorted({at.iteration for at in places if at.iteration is not None}),
         "phase": sorted({at.phase for at in places if at.phase}),
-        "role": [row["role"] for row in view.rows("roles")],
+        "role": _roles(view.lake, run, version_of(view)),
     }
     if not request.query_params:
         form |= _last_trained(view)
@@ -81,19 +85,27 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
 
 
 def _last_trained(view: View) -> dict[str, Any]:
-    """The last iteration with an update, and the role that most of its advantages are of; none of
+    """The iteration of the last update, and the role that most of its advantages are of; none of
     them if nothing was trained."""
-    iterations = [
-        table.at.iteration
+    updates = [
+        table.at
         for table in view.lake.tables(view.run)
         if table.schema is UPDATES and table.at.iteration is not None
     ]
-    if not iterations:
+    if not updates:
         return {}
-    last = max(iterations)
-    view.keep_iterations([last])
-    trained = view.first("trained_role", iteration=last)
-    return {"iteration": last, "role": trained["role"] if trained else None}
+    # the phases of an iteration follow no order that their names tell
+    last = max(updates, key=lambda at: (at.iteration or 0, at.step or 0))
+    view.keep_steps([{"iteration": last.iteration, "phase": last.phase, "step": last.step}])
+    trained = view.first("trained_role", iteration=last.iteration)
+    return {"iteration": last.iteration, "role": trained["role"] if trained else None}
+
+
+@lru_cache(maxsize=ROLES_KEPT)
+def _roles(lake: Lake, run: str, version: str) -> list[str]:
+    """The roles with rollouts in a run, cached until a table of the run, and so `version`,
+    changes."""
+    return [row["role"] for row in View(lake, run).rows("roles")]
 
 
 @router.get("/run/{run}/group", response_class=HTMLResponse)
