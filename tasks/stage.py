@@ -342,7 +342,7 @@ def rows_for(function: Callable[..., Any], tables: Mapping[str, Tables]) -> dict
     If the rows in a parameter's annotation have fewer columns than its table, only those columns
     are read.
     """
-    hints = get_type_hints(innermost(function))
+    hints = _hints(function)
     rows: dict[str, list[Row]] = {}
     for name, argument in tables.items():
         row_type = _row_type(hints.get(name))
@@ -415,7 +415,7 @@ def check_tables(
     if not required <= tables.keys() <= set(names):
         got = ", ".join(tables) or "no table"
         raise TypeError(f"{who} needs {', '.join(names)}; got {got}")
-    hints = get_type_hints(innermost(function))
+    hints = _hints(function)
     for name, argument in tables.items():
         row_type = _row_type(hints.get(name))
         if row_type is None:
@@ -427,6 +427,19 @@ def check_tables(
                     f"{who} needs {name} with rows of {row_type.__name__}; got the table"
                     f" {table.address}"
                 )
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a function's parameters. Raises TypeError for one that cannot be looked up."""
+    inner = innermost(function)
+    try:
+        return get_type_hints(inner)
+    except NameError as problem:
+        file = inspect.getsourcefile(inner)
+        raise TypeError(
+            f"{inner.__name__} in {file} has a type that does not exist at run time ({problem}):"
+            " import it outside of `if TYPE_CHECKING`, since the types say which columns are read"
+        ) from None
 
 
 def innermost(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from warehouse.usage import usage_of
 
 CARD = Path(__file__).parent / "model_card.md.jinja"
 CONFIG = "config.json"
+ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER = "adapter_model.safetensors"
 # what replaces values of the config.json in a folder, given the parameter `yarn` of an update
 Stretched = Callable[[Path, dict[str, Any]], dict[str, Any]]
@@ -67,6 +68,7 @@ def write_policy(
     yarn = updates[-1].recipe.get("params", {}).get("yarn")
     if yarn and last["adapter"] is None and stretched is not None:
         _write_positions(folder, stretched(folder, yarn))
+    _write_base(folder)
     (folder / "README.md").write_text(card(store, run, role, updates, checked), encoding="utf-8")
     return last["policy"]
 
@@ -77,6 +79,18 @@ def _make_readable(folder: Path) -> None:
     os.umask(umask)
     for path in (folder, *folder.rglob("*")):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
+
+
+def _write_base(folder: Path) -> None:
+    """Let an adapter name a base in a local folder as it is called from any other folder."""
+    path = folder / ADAPTER_CONFIG
+    if not path.is_file():
+        return
+    config = json.loads(path.read_text(encoding="utf-8"))
+    base = config.get("base_model_name_or_path")
+    if base:
+        config["base_model_name_or_path"] = _anywhere(base)
+        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _write_positions(folder: Path, positions: dict[str, Any]) -> None:

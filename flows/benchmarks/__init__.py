@@ -16,6 +16,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from flows.settings.errors import error_lines
 from flows.settings.profile import Settings
 from tasks.benchmarks.items import Columns
 from tasks.benchmarks.own_file import columns_of, is_file_of_rows
@@ -265,8 +266,11 @@ def find(name: str, folder: Path = Path()) -> Benchmark:
     try:
         entry = tomllib.loads(path.read_text(encoding="utf-8"))
         return Benchmark.model_validate(entry | {"name": path.stem, "beside": path.parent})
-    except (ValidationError, tomllib.TOMLDecodeError) as problem:
-        raise ValueError(f"{path}: {problem}") from problem
+    except ValidationError as problem:
+        lines = [f"{path} is no valid benchmark:", *error_lines(Benchmark, problem)]
+        raise ValueError("\n  ".join(lines)) from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"{path} is not valid TOML: {problem}") from problem
 
 
 def own_questions(path: Path) -> Benchmark:

@@ -116,6 +116,14 @@ def test_settings_that_are_bound_beforehand_name_the_function_all_the_same(place
     assert found["reward"] == 2.0
 
 
+def test_a_type_that_does_not_exist_at_run_time_is_named_with_the_reward(place, tables):
+    def reward(answers: list[Missing]) -> Iterator[dict]:  # type: ignore  # noqa: F821
+        yield from answers
+
+    with pytest.raises(TypeError, match=r"reward in .*test_named_tables.py .*'Missing' is not def"):
+        score(place, reward, answers=tables["answers"])
+
+
 def test_a_measure_gets_tables_and_settings_by_name_or_says_which_it_needs(place, tables):
     about = {"policy": "p", "benchmark": "b"}
     (found,) = evaluate(place, measure, **about, tasks=tables["tasks"], offset=1.0).rows()

@@ -108,6 +108,26 @@ def test_the_card_says_what_it_was_trained_from_on_and_to_what_score(played, tmp
     assert "other/step" not in card
 
 
+def test_an_exported_adapter_names_its_base_as_it_is_called_from_any_folder(
+    store, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models/base").mkdir(parents=True)
+    publish(store.run("mine"), "policies", row("policies", policy="base", weights="Owner/Base"))
+    named = {}
+    for step, base in enumerate(("models/base", "Owner/Base"), 1):
+        address = update(store.run("mine").phase("p").step(step), "solver", "base", adapter="yes")
+        table = store.find(address)
+        config = {"base_model_name_or_path": base, "r": 4}
+        adapter = table.file(table.rows()[-1]["adapter"])
+        (adapter / "adapter_config.json").write_text(json.dumps(config))
+        write_policy(store, "mine", "solver", None, tmp_path / f"out-{step}")
+        written = json.loads((tmp_path / f"out-{step}/adapter_config.json").read_text())
+        assert written["r"] == 4
+        named[base] = written["base_model_name_or_path"]
+    assert named == {"models/base": str(tmp_path / "models/base"), "Owner/Base": "Owner/Base"}
+
+
 def test_an_adapter_is_exported_as_one_with_the_model_it_needs(store, tmp_path) -> None:
     update(store.run("mine").iteration(1).phase("p").step(1), "solver", "base", adapter="yes")
     publish(store.run("mine"), "policies", row("policies", policy="base", weights="Owner/Base"))

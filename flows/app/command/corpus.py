@@ -98,7 +98,14 @@ def clusters(name: str, limit: int) -> None:
     from warehouse.query import query
 
     find_own(name)
-    print_table(query(store_root(), CLUSTERS, {"run": name, "limit": limit}), "clusters")
+    rows = query(store_root(), CLUSTERS, {"run": name, "limit": limit})
+    if rows:
+        print_table(rows, "clusters")
+    else:
+        click.echo(
+            f"{name} has no table of clusters: each of its documents, or of its sets of documents,"
+            " stands for one"
+        )
 
 
 @corpus.command()

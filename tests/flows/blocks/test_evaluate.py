@@ -513,6 +513,14 @@ def test_what_cannot_be_asked_is_refused_with_a_way_out(world):
     assert "is its own base" in refused(world, world["model"], "--against", "base")
 
 
+def test_an_entry_of_my_own_that_lacks_something_is_refused_in_words(world):
+    entry = Path(world["folder"]) / "own.toml"
+    entry.write_text('source = "hf:me/mine"\ncolour = 3\n')
+    told = refused(world, world["model"], "--benchmark", str(entry))
+    assert "own.toml is no valid benchmark" in told and "colour: there is no such setting" in told
+    assert "input_type" not in told and "pydantic" not in told
+
+
 def test_two_models_are_compared_item_by_item(world):
     other = any_text_model(Path(world["folder"]) / "other")
     told = command(world, world["model"], "--against", str(other))
