@@ -165,3 +165,19 @@ def test_a_candidate_on_one_side_only_is_no_candidate_on_the_other(tmp_path) -> 
         ("b", "no candidate", "kept", "a question"),
         ("a", "kept", "no candidate", None),
     ]
+
+
+def test_a_candidate_is_named_with_the_step_that_selected_it(tmp_path) -> None:
+    stored = Store(tmp_path / "stored")
+    other = Store(tmp_path / "other")
+    for step in (1, 2):
+        at = stored.run("r").iteration(1).phase("play").step(step)
+        publish(at, "selections", row("selections", task_id=f"t{step}", kept=True))
+        at = other.run("r").iteration(1).phase("play").step(step)
+        publish(at, "selections", row("selections", task_id=f"t{step}", kept=False, reason="hard"))
+    tables = list(stored.tables("r"))
+    found = compare_kept(tables, {table.address: other.get(table.address) for table in tables}, [])
+    assert [(of["place"], of["step"], of["id"]) for of in found] == [
+        ("r/iter-001/play/selections", 1, "t1"),
+        ("r/iter-001/play/selections", 2, "t2"),
+    ]

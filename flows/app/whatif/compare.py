@@ -16,7 +16,7 @@ from warehouse.table import Table
 HERE = Path(__file__).parent
 REWARDS = {"rewards", "advantages"}
 KEPT = {"selections": "task_id", "groups": "group_id"}  # what is kept or not, by its id
-PLACE = {"place": pa.string(), "address": pa.string()}
+PLACE = {"place": pa.string(), "step": pa.int64(), "address": pa.string()}
 REWARD_COLUMNS = pa.schema(
     {**PLACE, "rollout_id": pa.string(), "reward": pa.float64(), "advantage": pa.float64()}
 )
@@ -78,12 +78,16 @@ def _compare(
 
 
 def _with_place(table: Table, columns: pa.Schema) -> pa.Table:
-    """The columns of a schema, with the table's place and address.
+    """The columns of a schema, with the table's place, step and address.
 
     Columns that the table lacks are null.
     """
     rows = table.arrow
-    place = {"place": str(replace(table.at, step=None)), "address": table.address}
+    place = {
+        "place": str(replace(table.at, step=None)),
+        "step": table.at.step,
+        "address": table.address,
+    }
     values = []
     for field in columns:
         name = field.name
