@@ -25,6 +25,7 @@ LEAST_PASSED = 0.02  # of a filter's candidates
 FEW_PASSED = 0.1
 FEW_AGREE = 0.6  # of a judge's votes with their majority; 0.5 is chance
 MANY_CUT_OFF = 0.5  # of a role's replies
+BETTER_REPLIES = "Add worked examples to the prompt, or use a larger model."
 ENOUGH_TASKS = 2  # with contrast, in an update: a run learns from few, if they are right
 
 
@@ -45,6 +46,11 @@ class Verdict:
     reasons: tuple[Reason, ...]
 
     @property
+    def advice(self) -> list[str]:
+        """What to change, the most urgent first, each once."""
+        return list(dict.fromkeys(reason.advice for reason in self.reasons))
+
+    @property
     def sentence(self) -> str:
         """The outlook, and the problems that it rests on."""
         if not self.reasons:
@@ -63,7 +69,8 @@ def judge(signals: Signals) -> Verdict:
 def _reasons(signals: Signals) -> Iterator[Reason]:
     notes = signals.notes
     if notes.stopped:
-        yield Reason("no signal", f"the run would stop: {notes.stopped}", _advice_of(signals))
+        problem = f"the run would stop: {notes.stopped.rstrip('.')}"
+        yield Reason("no signal", problem, _advice_of(signals))
     for alarm in notes.alarms:
         yield Reason(
             "no signal",
@@ -104,7 +111,7 @@ def _unreadable(role: RoleSignal, has_tasks: bool) -> Iterator[Reason]:
     if role.readable >= FEW_READABLE:
         return
     reason = next(iter(role.reasons), "no reason")
-    advice = "Add worked examples to the prompt, or use a larger model."
+    advice = BETTER_REPLIES
     if role.cut_off > MANY_CUT_OFF:
         advice = "Replies are cut off: raise the token limit of this role's replies."
     outlook: Outlook = "weak signal"
@@ -158,4 +165,4 @@ def _advice_of(signals: Signals) -> str:
     role = min(signals.roles, key=lambda each: each.readable, default=None)
     if role is None or role.readable >= FEW_READABLE:
         return "The message says where to look."
-    return f"Improve the prompts of the {role.name}, or use a larger model."
+    return BETTER_REPLIES

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.app.command.documents import request_with_documents
-from flows.app.command.launch import find_flow, make_parameters, method_of, read_settings
+from flows.app.command.launch import (
+    deployments_of,
+    find_flow,
+    make_parameters,
+    method_of,
+    read_settings,
+)
 from flows.app.command.tables import print_table
 from flows.app.service.site import Site
 from flows.runtime.store_root import in_workspace, open_store
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from flows.pilot.verdict import Verdict
 
 HOUR_S = 3600
+OF_A_STRONGER_MODEL = "documents"  # the profile of runs on questions that a stronger model wrote
 
 
 @click.command()
@@ -68,11 +75,21 @@ def pilot(
         notes = play_pilot(method_of(request), request, force)
     signals = measure(open_store(), request.run, cfg, notes)
     verdict = judge(signals)
-    _show(signals, verdict, request.run)
+    _show(signals, verdict)
+    if corpus is not None and verdict.reasons and OF_A_STRONGER_MODEL in deployments_of(flow):
+        click.echo(
+            f"- A stronger model can write the questions: `selfplay ask {corpus} --with MODEL`,"
+            f" then `selfplay run {flow} --profile {OF_A_STRONGER_MODEL} --set"
+            " given=questions.jsonl` (flows/spell/README.md, Your documents)."
+        )
+    click.echo(
+        f"\nrows: `selfplay view {request.run}`; the same options with `selfplay run` continue from"
+        " here"
+    )
     sys.exit(verdict.outlook == "no signal")
 
 
-def _show(signals: Signals, verdict: Verdict, run: str) -> None:
+def _show(signals: Signals, verdict: Verdict) -> None:
     print_table(_of_roles(signals), "replies")
     if examples := _of_unreadable(signals):
         print_table(examples, "replies that could not be read")
@@ -95,11 +112,8 @@ def _show(signals: Signals, verdict: Verdict, run: str) -> None:
         f" tokens and {hours:.1f} h here, without updates and held-out scores"
     )
     click.echo(f"\nverdict: {verdict.sentence}")
-    for reason in verdict.reasons:
-        click.echo(f"- {reason.advice}")
-    click.echo(
-        f"\nrows: `selfplay view {run}`; the same options with `selfplay run` continue from here"
-    )
+    for advice in verdict.advice:
+        click.echo(f"- {advice}")
 
 
 def _of_roles(signals: Signals) -> list[dict[str, Any]]:

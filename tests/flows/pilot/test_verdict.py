@@ -109,3 +109,12 @@ def test_the_worst_reason_decides_and_comes_first() -> None:
 def test_advice_names_the_token_limit_where_replies_are_cut_off() -> None:
     [reason] = judge(replace(HEALTHY, roles=(replace(SOLVER, readable=0.1, cut_off=0.8),))).reasons
     assert "token limit" in reason.advice
+
+
+def test_advice_that_two_reasons_share_is_given_once() -> None:
+    role = replace(SOLVER, readable=0.05)
+    verdict = judge(replace(HEALTHY, roles=(role,), notes=Notes(stopped="nothing can be read.")))
+    assert len(verdict.reasons) == 2
+    assert verdict.advice == ["Add worked examples to the prompt, or use a larger model."]
+    assert "would stop: nothing can be read" in verdict.sentence
+    assert "read.;" not in verdict.sentence
