@@ -28,9 +28,9 @@ def wrong_items(items: Table, *, share: float, seed: int) -> Rows:
     for row in rows:
         if row["task_id"] not in wrong:
             yield {**row}
-        elif row["options"]:
-            (letter,) = row["references"]
-            yield {**row, "references": [_other_letter(rng, letter, row["options"])]}
+        elif row["options"] and row["references"]:
+            letter = _other_letter(rng, row["references"][0], row["options"])
+            yield {**row, "references": [letter]}
         else:
             others = [
                 other
@@ -82,5 +82,5 @@ def _solution(item: Item) -> tuple[list[str], str]:
 
 
 def _other_letter(rng: random.Random, letter: str, options: Sequence[str]) -> str:
-    letters = ascii_uppercase[: len(options)]
-    return rng.choice([other for other in letters if other != letter])
+    others = [other for other in ascii_uppercase[: len(options)] if other != letter]
+    return rng.choice(others or [letter])

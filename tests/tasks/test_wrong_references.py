@@ -70,6 +70,15 @@ def test_a_wrong_choice_is_another_letter(place):
     assert found == {"A", "C"}
 
 
+def test_a_choice_of_one_option_or_without_an_answer_stays_as_it_is(place):
+    alone = row("tasks", task_id="q", reference="A", options=["one"])
+    assert changed(place, publish(place, "tasks", alone), 1.0) == {}
+    unanswered = row("items", task_id="q", references=[], options=["one", "two"], given="{}")
+    items = publish(place, "items", unanswered)
+    (kept,) = wrong_items(place, items, share=1.0, seed=0, label="wrong").rows()
+    assert kept["references"] == []
+
+
 def test_a_task_without_a_rival_stays_as_it_is(place):
     tasks = publish(place, "tasks", row("tasks", task_id="q", reference="one"))
     assert changed(place, tasks, 1.0) == {}
