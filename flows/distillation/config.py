@@ -32,7 +32,7 @@ class Config(MethodSettings):
         default=0.1, ge=0, lt=1, description="share of the tasks whose prompts are only measured"
     )
     prompts_per_iteration: int | None = Field(
-        default=None, ge=1, description="drawn anew in every iteration; None: all that there are"
+        default=None, ge=1, description="prompts to draw for each iteration; None: all of them"
     )
     group_size: int = Field(default=1, ge=1, description="rollouts of each prompt")
     rows_per_step: int = Field(default=64, ge=1, description="of one optimizer step")
