@@ -185,7 +185,7 @@ def test_the_check_shows_documents_of_other_proposals_among_the_own_ones() -> No
         row("documents", document_id=i, title=i.upper(), text=f"About {i}.") for i in "abcd"
     ]
     gates: Any = [row("gates", task_id="3", gate="length", kind="rule", passed=False)]
-    model = str(profile.load(Config, "smollm2").models.base)
+    model = "data/micro/base"
     shown = {
         prompt["task_id"]: [document["title"] for document in prompt["documents"]]
         for prompt in show_documents(
