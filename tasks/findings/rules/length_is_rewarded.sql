@@ -12,10 +12,7 @@
 -- inputs:        advantages, rollouts; $run
 -- Replies that could not be read are left out: what is cut off earns nothing whatever its length. Where right answers happen to
 -- be longer than wrong ones the correlation is high from the first, but replies do not grow.
-with readable as (
-    select distinct rollout_id from replies where run = $run and malformed is null
-),
-in_groups as (
+with in_groups as (
     select
         advantages.iteration,
         rollouts_table.role,
@@ -24,8 +21,11 @@ in_groups as (
         num_sampled_tokens - avg(num_sampled_tokens) over (partition by advantages.group_id) as longer
     from advantages
     join rollouts_table using (run, rollout_id)
-    join readable using (rollout_id)
-    where advantages.run = $run and advantages.reward is not null and advantages.iteration is not null
+    where
+        advantages.run = $run
+        and advantages.reward is not null
+        and advantages.iteration is not null
+        and rollout_id in (select rollout_id from replies where run = $run and malformed is null)
 ),
 paid as (
     select

@@ -49,7 +49,7 @@ in_groups as (
         advantages.advantage,
         num_sampled_tokens - avg(num_sampled_tokens) over (partition by advantages.group_id) as longer
     from advantages join rollouts_table using (run, rollout_id)
-    where advantages.run = $run and advantages.reward is not null
+    where advantages.run = $run and advantages.reward is not null and advantages.iteration in (select iteration from grown)
 ),
 paid as (
     select iteration, role, corr(advantage, longer) as correlation

@@ -25,24 +25,29 @@ compared as (
     from scores
     group by benchmark
 ),
-paid as (
-    select iteration, avg(reward) as reward
-    from advantages
-    where run = $run and reward is not null and rollout_id in (select rollout_id from answers where run = $run)
-    group by iteration
-),
 fallen as (
     select
         compared.*,
-        now.reward,
-        before.reward as reward_before
+        greatest(since, (select min(iteration) from advantages where run = $run and reward is not null)) as paid_since
     from compared
-    left join paid as now using (iteration)
-    left join paid as before on before.iteration = greatest(compared.since, (select min(iteration) from paid))
-    where compared.best - compared.last > $z * sqrt(compared.error ** 2 + compared.first_error ** 2)
+    where best - last > $z * sqrt(error ** 2 + first_error ** 2)
+),
+paid as (
+    select iteration, avg(reward) as reward
+    from advantages
+    where
+        run = $run
+        and reward is not null
+        and iteration in (
+            select iteration from fallen
+            union all
+            select paid_since from fallen
+        )
+        and rollout_id in (select rollout_id from answers where run = $run)
+    group by iteration
 )
 select
-    iteration,
+    fallen.iteration,
     benchmark,
     since,
     last as number,
@@ -51,12 +56,14 @@ select
     first_error,
     coalesce(
         case
-            when reward > reward_before
-                then printf(', while the mean reward of training answers rose from %.2f to %.2f', reward_before, reward)
+            when now.reward > before.reward
+                then printf(', while the mean reward of training answers rose from %.2f to %.2f', before.reward, now.reward)
         end,
         ''
     ) as meanwhile
 from fallen
+left join paid as now using (iteration)
+left join paid as before on before.iteration = fallen.paid_since
 order by (best - last) / sqrt(error ** 2 + first_error ** 2) desc
 limit 1;
 
