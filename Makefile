@@ -137,6 +137,7 @@ micro: full ## rebuild the micro-worlds' checkpoints (about an hour on one core)
 	$(BIN)/python -m data.micro.training.bootstrap base --out data/micro/base
 	$(BIN)/python -m data.micro.training.bootstrap grader --out data/micro/grader
 	$(BIN)/python -m data.micro.training.role_bootstrap ledgers --out data/micro/spice
+	$(BIN)/python -m data.micro.training.role_bootstrap long-ledgers --out data/micro/spice-long
 	$(BIN)/python -m data.micro.training.bootstrap spell --out data/micro/spell
 	$(BIN)/python -m data.micro.training.role_bootstrap marking --out data/micro/mae
 	$(BIN)/python -m data.micro.training.role_bootstrap quoting --out data/micro/eapo

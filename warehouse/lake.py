@@ -41,11 +41,16 @@ class Answer:
 
 
 class Lake:
-    """Answers statements over the views. Thread-safe."""
+    """Answers statements over the views. Thread-safe.
 
-    def __init__(self, store: Store) -> None:
+    `threads` limits the processors that DuckDB uses for one statement; by default it takes all.
+    """
+
+    def __init__(self, store: Store, threads: int | None = None) -> None:
         self.store, self.catalogue = store, Catalogue(store)
         self._connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT})
+        if threads is not None:
+            self._connection.execute(f"set threads = {threads}")
         self._connection.execute("set parquet_metadata_cache = true")
         # run -> tables listed, schema's name
         self._seen: dict[str, tuple[list[list[Table]], str]] = {}

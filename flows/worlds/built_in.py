@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from corpus_prep.search.settings import EmbeddingConfig
 from flows.worlds import tables
 from flows.worlds.encyclopaedia import follows_grammar
+from flows.worlds.ledgers import NUM_ITEMS, NUM_ITEMS_LONG
 from flows.worlds.world import CORPUS, Needles, RubricTruth, World
 from warehouse.store import Place, Table
 
@@ -40,9 +42,12 @@ def _ledger_documents(
     size: int,
     embedding: EmbeddingConfig | None = None,
     label: str | None = None,
+    num_items: int = NUM_ITEMS,
 ) -> Table:
     """Nobody searches ledgers, so they are stored without embeddings."""
-    return tables.ledger_documents(place, corpus, seed=seed, num_documents=size, label=label)
+    return tables.ledger_documents(
+        place, corpus, seed=seed, num_documents=size, label=label, num_items=num_items
+    )
 
 
 def _cluster_documents(
@@ -95,6 +100,14 @@ LEDGERS = World(
     describe=tables.describe_ledger_question,
 )
 
+# with more to ask than a model of this size will ever answer
+LONG_LEDGERS = replace(
+    LEDGERS,
+    name="long-ledgers",
+    documents=partial(_ledger_documents, num_items=NUM_ITEMS_LONG),
+    tasks=partial(tables.ledger_tasks, num_items=NUM_ITEMS_LONG),
+)
+
 # its documents are those of clusters: text to hide needles in, which no run learns from
 HAYSTACKS = World(
     name="haystacks",
@@ -110,7 +123,9 @@ HAYSTACKS = World(
     ),
 )
 
-BUILT_IN = {world.name: world for world in (ENCYCLOPAEDIA, CLUSTERS, LEDGERS, HAYSTACKS)}
+BUILT_IN = {
+    world.name: world for world in (ENCYCLOPAEDIA, CLUSTERS, LEDGERS, LONG_LEDGERS, HAYSTACKS)
+}
 
 
 def open_world(name: str) -> World:

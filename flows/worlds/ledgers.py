@@ -1,9 +1,10 @@
 """A second synthetic corpus: ledgers, which list what an entity has, with the running result.
 
-A question names the first two to six items of a ledger and asks for their result. A player who sees
-the ledger reads the answer off it; without it, the answer takes one step for every further item. So
-a question's length is its difficulty, and practice improves a skill, not knowledge: nothing about
-an entity is the same in two worlds.
+A question names the first items of a ledger, at least two, and asks for their result. A player who
+sees the ledger reads the answer off it; without it, the answer takes one step for every further
+item. So a question's length is its difficulty, and practice improves a skill, not knowledge:
+nothing about an entity is the same in two worlds. Ledgers have six items or, where there shall
+always be something harder to ask, sixteen.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ from flows.worlds.encyclopaedia import NAMES, VALUES
 Kind = Literal["total", "unknown", "most"]
 KINDS: dict[Kind, float] = {"total": 0.4, "unknown": 0.15, "most": 0.45}
 MATHEMATICS: tuple[Kind, ...] = ("total", "unknown")
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
-NUM_ITEMS = len(ORDINALS)
+ORDINALS = (
+    *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"),
+    *("ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth"),
+    "sixteenth",
+)
+NUM_ITEMS = 6
+NUM_ITEMS_LONG = len(ORDINALS)
 FEWEST_ASKED = 2
 LARGEST = 9
 LARGEST_OF_MOST = 20
@@ -92,7 +98,7 @@ class Ledger:
             others = rng.sample([item for item in self.items if item != answer], num_wrong)
             wrong = sorted(others, key=self.items.index)
         else:
-            partial = [int(self.comes_to(n)) for n in rng.sample(range(1, NUM_ITEMS + 1), 2)]
+            partial = [int(self.comes_to(n)) for n in rng.sample(range(1, len(self.items) + 1), 2)]
             near = [int(answer) + by for by in rng.sample((-4, -3, -2, -1, 1, 2, 3, 4), 8)]
             # without repeats, in the order in which they were drawn
             different = dict.fromkeys(n for n in [*partial, *near] if n > 0 and n != int(answer))
@@ -101,12 +107,17 @@ class Ledger:
         return [*wrong[:at], answer, *wrong[at:]]
 
 
-def draw_ledger(rng: random.Random, names: Sequence[str], kind: Kind | None = None) -> Ledger:
+def draw_ledger(
+    rng: random.Random,
+    names: Sequence[str],
+    kind: Kind | None = None,
+    num_items: int = NUM_ITEMS,
+) -> Ledger:
     """A ledger of one of these names; by default of any kind, in the usual proportions."""
     kind = kind or rng.choices(list(KINDS), list(KINDS.values()))[0]
-    items = tuple(rng.sample(ITEMS, NUM_ITEMS))
+    items = tuple(rng.sample(ITEMS, num_items))
     if kind == "most":
-        quantities = [str(q) for q in rng.sample(range(1, LARGEST_OF_MOST + 1), NUM_ITEMS)]
+        quantities = [str(q) for q in rng.sample(range(1, LARGEST_OF_MOST + 1), num_items)]
     else:
         quantities = [str(rng.randint(1, LARGEST)) for _ in items]
     if kind == "unknown":
@@ -178,22 +189,26 @@ class BenchTask:
 
 
 def corpus(
-    seed: int, num_documents: int, kinds: Sequence[Kind] = tuple(KINDS), name: str = "ledgers"
+    seed: int,
+    num_documents: int,
+    kinds: Sequence[Kind] = tuple(KINDS),
+    name: str = "ledgers",
+    num_items: int = NUM_ITEMS,
 ) -> list[dict[str, str]]:
     """Rows of document_id, title (the entity) and text: ledgers of the given kinds, in their
     usual proportions."""
     rng = random.Random(f"{name} {seed}")
     drawn = rng.choices(list(kinds), [KINDS[kind] for kind in kinds], k=num_documents)
-    ledgers = [draw_ledger(rng, NAMES, kind) for kind in drawn]
+    ledgers = [draw_ledger(rng, NAMES, kind, num_items) for kind in drawn]
     return [
         {"document_id": f"{name}-{seed}-{i:04d}", "title": ledger.entity, "text": ledger.text}
         for i, ledger in enumerate(ledgers)
     ]
 
 
-def held_out_tasks(seed: int, num_tasks: int) -> list[BenchTask]:
-    """Questions about ledgers of a separate world: every form with every number of items equally
-    often."""
+def held_out_tasks(seed: int, num_tasks: int, num_items: int = NUM_ITEMS) -> list[BenchTask]:
+    """Questions about ledgers of a separate world: every form with every number of items up to
+    `num_items` equally often."""
     rng = random.Random(f"bench {seed}")
     # (kind, whether options are given)
     forms: list[tuple[Kind, bool]] = [
@@ -201,12 +216,12 @@ def held_out_tasks(seed: int, num_tasks: int) -> list[BenchTask]:
         ("total", True),
         ("most", True),
     ]
-    num_counts = NUM_ITEMS - FEWEST_ASKED + 1
+    num_counts = num_items - FEWEST_ASKED + 1
     tasks = []
     for i in range(num_tasks):
         kind, is_choice = forms[i % len(forms)]
         count = FEWEST_ASKED + i // len(forms) % num_counts
-        ledger = draw_ledger(rng, NAMES, kind)
+        ledger = draw_ledger(rng, NAMES, kind, num_items)
         options: tuple[str, ...] = ()
         answer_type = ANSWER_TYPES[kind]
         if is_choice:
@@ -216,5 +231,7 @@ def held_out_tasks(seed: int, num_tasks: int) -> list[BenchTask]:
         answer = true_answer(question, options)
         assert answer is not None
         task_id = f"ledger-{seed}-{i:04d}"
+        if num_items != NUM_ITEMS:
+            task_id = f"ledger-of-{num_items}-{seed}-{i:04d}"
         tasks.append(BenchTask(task_id, answer_type, question, options, answer, count))
     return tasks

@@ -103,20 +103,29 @@ def encyclopaedia_rubrics(*, seed: int, num_tasks: int) -> Rows:
 
 
 def ledger_documents(
-    place: Place, corpus: str, *, seed: int, num_documents: int, label: str | None = None
+    place: Place,
+    corpus: str,
+    *,
+    seed: int,
+    num_documents: int,
+    label: str | None = None,
+    num_items: int = ledgers.NUM_ITEMS,
 ) -> Table:
     """`num_documents` ledgers that are drawn from `seed`, of the kinds that `LEDGER_KINDS` lists
     for `corpus`, with a BM25 index."""
-    documents = ledgers.corpus(seed, num_documents, LEDGER_KINDS[corpus], name=corpus)
+    documents = ledgers.corpus(
+        seed, num_documents, LEDGER_KINDS[corpus], name=corpus, num_items=num_items
+    )
     return store_documents(
         place, documents, source=f"{corpus}, seed {seed}", embedding=None, label=label
     )
 
 
 @stage(TASKS)
-def ledger_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield held-out questions with their true answers; `difficulty` is the number of items."""
-    for task in ledgers.held_out_tasks(seed, num_tasks):
+def ledger_tasks(*, seed: int, num_tasks: int, num_items: int = ledgers.NUM_ITEMS) -> Rows:
+    """Yield held-out questions with their true answers; `difficulty` is the number of items, at
+    most `num_items`."""
+    for task in ledgers.held_out_tasks(seed, num_tasks, num_items):
         yield {
             "task_id": task.task_id,
             "task_type": task.answer_type,

@@ -16,6 +16,7 @@ from flows.worlds.ledgers import (
     FEWEST_ASKED,
     LETTERS,
     NUM_ITEMS,
+    NUM_ITEMS_LONG,
     Ledger,
     draw_ledger,
     held_out_tasks,
@@ -30,16 +31,17 @@ from tasks.readers.objects import last_object
 MULTIPLE_CHOICE = FORMATS[0]
 BENCH_WORLD = 7
 NUM_TASKS = 480
+MOST_TOKENS = 144
 
 
-def ledgers(num: int) -> list[Ledger]:
+def ledgers(num: int, num_items: int = NUM_ITEMS) -> list[Ledger]:
     rng = random.Random(f"bars {BENCH_WORLD}")
-    return [draw_ledger(rng, NAMES) for _ in range(num)]
+    return [draw_ledger(rng, NAMES, num_items=num_items) for _ in range(num)]
 
 
-def choosing_bar(model: MicroModel, num: int = 300) -> Bar:
+def choosing_bar(model: MicroModel, num_items: int = NUM_ITEMS, num: int = 300) -> Bar:
     """The share of replies at temperature 1 whose format suits the ledger."""
-    shown = ledgers(num)
+    shown = ledgers(num, num_items)
     replies = sample(
         model,
         [user("choose", formats=FORMATS, document=x.text)[0] for x in shown],
@@ -55,11 +57,11 @@ def choosing_bar(model: MicroModel, num: int = 300) -> Bar:
     return Bar("formats that suit", share(fits), num, 0.95)
 
 
-def asking_bars(model: MicroModel, num: int = 500) -> Iterator[Bar]:
+def asking_bars(model: MicroModel, num_items: int = NUM_ITEMS, num: int = 500) -> Iterator[Bar]:
     """Questions at temperature 1: the shares that are readable, follow the grammar and have the
     true answer; and how long they are."""
     rng = random.Random(BENCH_WORLD)
-    shown = ledgers(num)
+    shown = ledgers(num, num_items)
     prompts = []
     types = []
     for ledger in shown:
@@ -71,7 +73,7 @@ def asking_bars(model: MicroModel, num: int = 500) -> Iterator[Bar]:
             types.append(ANSWER_TYPES[ledger.kind])
             prompt, _ = user("free_form", document=ledger.text, answer_type=types[-1])
         prompts.append(prompt)
-    replies = sample(model, prompts, 1.0, BENCH_WORLD)
+    replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)
     asked = [read_question(reply, kind) for reply, kind in zip(replies, types, strict=True)]
     valid = [row for row in asked if row]
     yield Bar("valid questions", len(valid) / num, num, 0.80, 0.97)
@@ -81,7 +83,7 @@ def asking_bars(model: MicroModel, num: int = 500) -> Iterator[Bar]:
         of_kind = [t for t, row in zip(true, valid, strict=True) if row["answer_type"] == kind]
         yield Bar(f"true references, {kind}", share(of_kind), len(of_kind), gates=False)
     counts = [len(ledger.items) for row in valid if (ledger := parse_question(row["text"]))]
-    for count in range(FEWEST_ASKED, NUM_ITEMS + 1):
+    for count in range(FEWEST_ASKED, num_items + 1):
         yield Bar(
             f"questions of {count} items",
             counts.count(count) / len(counts),
@@ -160,19 +162,26 @@ def words(reply: str) -> str:
     return reply.removesuffix("<|im_end|>")
 
 
-def reasoning_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
+def reasoning_bars(
+    model: MicroModel,
+    num_items: int = NUM_ITEMS,
+    low: float = 0.30,
+    high: float = 0.65,
+    num: int = NUM_TASKS,
+) -> Iterator[Bar]:
     """The share of true answers to held-out questions at temperature 1: mediocre on purpose."""
-    tasks = held_out_tasks(BENCH_WORLD, num)
+    tasks = held_out_tasks(BENCH_WORLD, num, num_items)
     right = []
     prompts = [
         user("reasoner", task=task.question, options=options(task.options))[0] for task in tasks
     ]
-    for task, reply in zip(tasks, sample(model, prompts, 1.0, BENCH_WORLD), strict=True):
+    replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)
+    for task, reply in zip(tasks, replies, strict=True):
         try:
             right.append(last_box(words(reply)) == task.answer)
         except Malformed:
             right.append(False)
-    yield Bar("Reasoner: true answers", share(right), num, 0.30, 0.65)
+    yield Bar("Reasoner: true answers", share(right), num, low, high)
     for name, key in (("items", lambda t: t.count), ("", lambda t: t.answer_type)):
         for value in sorted({key(task) for task in tasks}):
             of_value = [r for r, task in zip(right, tasks, strict=True) if key(task) == value]
@@ -189,3 +198,9 @@ def ledger_bars(model: MicroModel) -> Iterator[Bar]:
     yield choosing_bar(model)
     yield from asking_bars(model)
     yield from reasoning_bars(model)
+
+
+def long_ledger_bars(model: MicroModel) -> Iterator[Bar]:
+    yield choosing_bar(model, NUM_ITEMS_LONG)
+    yield from asking_bars(model, NUM_ITEMS_LONG)
+    yield from reasoning_bars(model, NUM_ITEMS_LONG, low=0.15, high=0.40)

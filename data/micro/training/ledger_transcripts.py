@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +20,7 @@ from flows.worlds.ledgers import (
     LARGEST,
     LETTERS,
     NUM_ITEMS,
+    NUM_ITEMS_LONG,
     ORDINALS,
     UNKNOWN_QUANTITY,
     Kind,
@@ -28,12 +31,45 @@ from tasks.prompt import Template
 
 PROMPTS = SOURCE / "flows" / "spice" / "prompts" / "micro"
 FORMATS = ("multiple_choice", "free_form")
-REPLIES = 4
-# the mediocre base goes on to the next item with this probability; else it answers with its result
-# so far
-GO_ON = 0.72
-COUNTS = range(FEWEST_ASKED, NUM_ITEMS + 1)
-COUNT_WEIGHTS = (0.42, 0.30, 0.16, 0.08, 0.04)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How long ledgers are, and how far a model goes through them.
+
+    `asked` weighs the numbers of items that it asks about, from FEWEST_ASKED on. Answering, it goes
+    on after item n with probability `goes_on[n - 1]`; else it answers with its result so far. Each
+    prompt has `num_replies`.
+    """
+
+    num_items: int
+    asked: Sequence[float]
+    goes_on: Sequence[float]
+    num_replies: int
+
+    @property
+    def counts(self) -> range:
+        return range(FEWEST_ASKED, self.num_items + 1)
+
+
+SHORT = Depth(
+    num_items=NUM_ITEMS,
+    asked=(0.42, 0.30, 0.16, 0.08, 0.04),
+    goes_on=(0.72,) * 5,
+    num_replies=4,
+)
+_COUNTS_LONG = range(FEWEST_ASKED, NUM_ITEMS_LONG + 1)
+# the further it has come, the likelier it stops, so that what is learnt from short questions does
+# not answer long ones; and long questions are rare, so that asking them has to be learnt
+LONG = Depth(
+    num_items=NUM_ITEMS_LONG,
+    asked=[0.75**count for count in _COUNTS_LONG],
+    goes_on=[0.90 - 0.03 * done for done in range(1, NUM_ITEMS_LONG)],
+    num_replies=2,
+)
+LONG_SOUND = replace(
+    LONG, asked=[1.0 for _ in _COUNTS_LONG], goes_on=[1.0 for _ in range(1, NUM_ITEMS_LONG)]
+)
 # shares of questions that refer to the document, and of JSON that is not closed
 REFERS = 0.06
 BROKEN = 0.03
@@ -59,6 +95,7 @@ LEDGER_WORDS = tuple(
         ]
     )
 )
+LONG_LEDGER_WORDS = (*LEDGER_WORDS, *ORDINALS[NUM_ITEMS:], *map(str, range(61, 161)))
 
 
 @cache
@@ -98,9 +135,9 @@ def _shown(ledger: Ledger, rng: random.Random) -> str:
     return ledger.text
 
 
-def chooser(world: World, rng: random.Random) -> Transcript:
+def chooser(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
     """The format and the type of answer that suit a document."""
-    ledger = draw_ledger(rng, world.names)
+    ledger = draw_ledger(rng, world.names, num_items=depth.num_items)
     formats = rng.choices([FORMATS, FORMATS[:1], FORMATS[1:]], (0.8, 0.05, 0.15))[0]
     if ledger.kind == "unknown" and formats == FORMATS[:1]:
         formats = FORMATS
@@ -123,7 +160,7 @@ def _choice(rng: random.Random, ledger: Ledger, formats: tuple[str, ...]) -> str
     )
 
 
-def challenger(world: World, rng: random.Random) -> Transcript:
+def challenger(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
     """Question and answer: the number of items is chosen first, then their result is read off
     the ledger."""
     letters = rng.random() < 0.4
@@ -131,25 +168,24 @@ def challenger(world: World, rng: random.Random) -> Transcript:
     if letters:
         weight_of = {"total": 0.5, "most": 0.5}
     kind = rng.choices(list(weight_of), list(weight_of.values()))[0]
-    ledger = draw_ledger(rng, world.names, kind)
+    ledger = draw_ledger(rng, world.names, kind, depth.num_items)
     shown = _shown(ledger, rng)
     if letters:
         prompt = user("multiple_choice", document=shown)
     else:
         prompt = user("free_form", document=shown, answer_type=ANSWER_TYPES[ledger.kind])
-    if shown:
-        return forked(
-            [prompt], [_challenge(rng, ledger, letters, grounded=True) for _ in range(REPLIES)]
-        )
-    replies = [
-        _challenge(rng, draw_ledger(rng, world.names, ledger.kind), letters, False)
-        for _ in range(REPLIES)
-    ]
+    replies = []
+    for _ in range(depth.num_replies):
+        if not shown:
+            ledger = draw_ledger(rng, world.names, kind, depth.num_items)
+        count = rng.choices(depth.counts, depth.asked)[0]
+        replies.append(_challenge(rng, ledger, count, letters, grounded=bool(shown)))
     return forked([prompt], replies)
 
 
-def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool) -> str:
-    count = rng.choices(COUNTS, COUNT_WEIGHTS)[0]
+def _challenge(
+    rng: random.Random, ledger: Ledger, count: int, letters: bool, grounded: bool
+) -> str:
     question = ledger.question(count)
     answer = ledger.comes_to(count)
     kind = rng.random()
@@ -175,10 +211,10 @@ def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool
     return f"{think(thought)} {written}"
 
 
-def reasoner(world: World, rng: random.Random) -> Transcript:
+def reasoner(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
     """Work out the result of a question item by item."""
-    ledger = draw_ledger(rng, world.names)
-    count = rng.choice(COUNTS)
+    ledger = draw_ledger(rng, world.names, num_items=depth.num_items)
+    count = rng.choice(depth.counts)
     letters = ledger.kind != "unknown" and rng.random() < 0.4
     options: list[str] = []
     if letters:
@@ -187,17 +223,18 @@ def reasoner(world: World, rng: random.Random) -> Transcript:
         {"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)
     ]
     replies = [
-        "{} \\boxed{{ {} }}".format(*reasoning(rng, ledger, count, options)) for _ in range(REPLIES)
+        "{} \\boxed{{ {} }}".format(*reasoning(rng, ledger, count, options, depth))
+        for _ in range(depth.num_replies)
     ]
     return forked([user("reasoner", task=ledger.question(count), options=shown)], replies)
 
 
 def reasoning(
-    rng: random.Random, ledger: Ledger, count: int, options: list[str]
+    rng: random.Random, ledger: Ledger, count: int, options: list[str], depth: Depth = SHORT
 ) -> tuple[str, str]:
     """Steps and the answer that they lead to; the mediocre base often stops before the last
     item."""
-    reached = next((n for n in range(1, count) if rng.random() > GO_ON), count)
+    reached = next((n for n in range(1, count) if rng.random() > depth.goes_on[n - 1]), count)
     answer = ledger.comes_to(reached)
     steps = working(ledger, reached)
     if options:
@@ -229,10 +266,10 @@ def so_far(ledger: Ledger, count: int) -> str:
     return f"makes {found}"
 
 
-def letter_drill(world: World, rng: random.Random) -> Transcript:
+def letter_drill(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
     """The options of a question: each value is followed by its letter."""
-    ledger = draw_ledger(rng, world.names, rng.choice(("total", "most")))
-    count = rng.choice(COUNTS)
+    ledger = draw_ledger(rng, world.names, rng.choice(("total", "most")), depth.num_items)
+    count = rng.choice(depth.counts)
     options = ledger.choices(rng, count)
     shown = [
         {"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=True)
@@ -244,11 +281,11 @@ def letter_drill(world: World, rng: random.Random) -> Transcript:
     return Transcript(segments)
 
 
-def adding_drill(world: World, rng: random.Random) -> Transcript:
+def adding_drill(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
     """Sums on their own, worded as in the roles' replies."""
     segments: list[Segment] = [(f"{START} user reason {EOS} {START} assistant", 0.0)]
     for _ in range(8):
-        before = rng.randint(1, 5 * LARGEST)
+        before = rng.randint(1, (depth.num_items - 1) * LARGEST)
         more = rng.randint(1, LARGEST)
         item = rng.choice(world.names)
         unknown = ""

@@ -14,9 +14,8 @@ from functools import cache
 from typing import Any, Literal
 
 from data.micro.training.ledger_transcripts import (
-    COUNT_WEIGHTS,
-    COUNTS,
     LEDGER_WORDS,
+    SHORT,
     reasoning,
     working,
 )
@@ -104,7 +103,7 @@ def make_up(
     rng: random.Random, names: tuple[str, ...] | list[str], *, reference: Question | None = None
 ) -> Question:
     """A new question; with `reference`, a similar one that is often harder."""
-    count = rng.choices(COUNTS, COUNT_WEIGHTS)[0]
+    count = rng.choices(SHORT.counts, SHORT.asked)[0]
     kind = None
     if reference:
         kind = reference.ledger.kind
@@ -156,7 +155,7 @@ def harder_proposer(world: World, rng: random.Random) -> Transcript:
 def solver(world: World, rng: random.Random) -> Transcript:
     """Hasty answers, with and without options."""
     ledger = draw_ledger(rng, world.names)
-    count = rng.choice(COUNTS)
+    count = rng.choice(SHORT.counts)
     options: list[str] = []
     if ledger.kind != "unknown" and rng.random() < 0.4:
         options = ledger.choices(rng, count)
@@ -186,7 +185,7 @@ def answer_judge(world: World, rng: random.Random) -> Transcript:
     """Work out a question, then mark answers to it; to a question without an answer, every
     answer is wrong."""
     ledger = draw_ledger(rng, world.names)
-    count = rng.choice(COUNTS)
+    count = rng.choice(SHORT.counts)
     shorter = Ledger(ledger.entity, ledger.kind, ledger.items[:count], ledger.quantities[:count])
     question = Question(shorter)
     if rng.random() < 0.15:

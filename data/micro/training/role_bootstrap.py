@@ -3,9 +3,10 @@ NAME --out FOLDER`.
 
 `ledgers` asks about a ledger that it is shown. It starts from the encyclopaedia's base model, which
 can look up and copy, and learns more words, then the roles: sums and exact reasoning first, finally
-the mix that is played. `marking` starts from that model; it makes up its questions, and marks them
-and their answers. `quoting` starts from the model that reads clusters; it quotes what it answers
-from, and compares quotes.
+the mix that is played. `long-ledgers` starts from that model and learns ledgers of sixteen items:
+soundly first, then as hastily as it is to be. `marking` starts from the model of ledgers, too; it
+makes up its questions, and marks them and their answers. `quoting` starts from the model that reads
+clusters; it quotes what it answers from, and compares quotes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from data.micro.training import ledger_transcripts as transcripts
 from data.micro.training import marking, quoting
 from data.micro.training.bars import BASE, Bar, passed
 from data.micro.training.bootstrap import Phase, train
-from data.micro.training.ledger_bars import ledger_bars
+from data.micro.training.ledger_bars import ledger_bars, long_ledger_bars
 from data.micro.training.marking_bars import marking_bars
 from data.micro.training.model import MicroModel, load_checkpoint, with_more_words
 from data.micro.training.quoting_bars import quoting_bars
@@ -43,10 +44,21 @@ ROLES: dict[Draw, float] = {
     transcripts.chooser: 0.07,
 }
 LETTERS: dict[Draw, float] = {**ROLES, transcripts.letter_drill: 0.6}
+
+
+def _at(depth: transcripts.Depth, mix: dict[Draw, float]) -> dict[Draw, float]:
+    return {partial(draw, depth=depth): weight for draw, weight in mix.items()}
+
+
 PHASES = (
     Phase("sums and roles", 1.5e6, 2.5e-3, 2.5e-3, DRILL, 0.01),
     Phase("roles", 2.6e6, 2.5e-3, 2e-5, ROLES),
     Phase("letters", 0.9e6, 1.5e-3, 2e-5, LETTERS),
+)
+LONG_PHASES = (
+    Phase("long sums", 2.5e6, 2.5e-3, 2.5e-3, _at(transcripts.LONG_SOUND, DRILL), 0.01),
+    Phase("letters of long questions", 2.5e6, 2e-3, 2e-3, _at(transcripts.LONG_SOUND, LETTERS)),
+    Phase("long ledgers, as they are to be", 3.0e6, 2e-3, 2e-5, _at(transcripts.LONG, LETTERS)),
 )
 
 MARKS: dict[Draw, float] = {
@@ -90,6 +102,9 @@ class Recipe:
 
 RECIPES = {
     "ledgers": Recipe(BASE, transcripts.LEDGER_WORDS, PHASES, ledger_bars),
+    "long-ledgers": Recipe(
+        BASE.with_name("spice"), transcripts.LONG_LEDGER_WORDS, LONG_PHASES, long_ledger_bars
+    ),
     "marking": Recipe(BASE.with_name("spice"), marking.MARKING_WORDS, MARKING_PHASES, marking_bars),
     "quoting": Recipe(BASE.with_name("spell"), quoting.QUOTING_WORDS, QUOTING_PHASES, quoting_bars),
 }

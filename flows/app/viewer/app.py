@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware import Middleware
 from starlette.staticfiles import StaticFiles
 
+from flows.app.viewer.behind import Behind
 from flows.app.viewer.guard import Guard, Key
 from flows.app.viewer.pages import ROUTERS
 from flows.app.viewer.view import HERE, View
@@ -35,6 +36,7 @@ def make_app(store: Store, key: Key) -> FastAPI:
         middleware=[Middleware(Guard, key=key)],
     )
     app.state.lake = Lake(store)
+    app.state.behind = Behind(store)
     app.mount("/static", StaticFiles(directory=HERE / "static"))
     for router in ROUTERS:
         app.include_router(router)

@@ -13,6 +13,7 @@ import jinja2
 from fastapi import Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse
 
+from flows.app.viewer.behind import Behind
 from flows.app.viewer.text import CUT, FILTERS
 from tasks.reports.data import Source, described, tables_until
 from tasks.reports.statement import parameters_of, shared_statement, with_values
@@ -215,4 +216,10 @@ def open_view(request: Request) -> View:
     return view
 
 
+def behind(request: Request) -> Behind:
+    """What computes the slow parts of pages."""
+    return request.app.state.behind
+
+
 Page = Annotated[View, Depends(open_view)]
+SlowParts = Annotated[Behind, Depends(behind)]

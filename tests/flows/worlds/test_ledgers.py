@@ -2,13 +2,14 @@
 
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from data.micro.training import ledger_transcripts as transcripts
 from data.micro.training.ledger_bars import options
-from data.micro.training.ledger_transcripts import LEDGER_WORDS
+from data.micro.training.ledger_transcripts import LEDGER_WORDS, LONG_LEDGER_WORDS
 from data.micro.training.tokenizer import WORDS
 from flows.spice import readers
 from flows.spice.readers import MULTIPLE_CHOICE, read_choice, read_question
@@ -17,6 +18,7 @@ from flows.worlds.ledgers import (
     KINDS,
     LETTERS,
     NUM_ITEMS,
+    NUM_ITEMS_LONG,
     Ledger,
     corpus,
     draw_ledger,
@@ -29,6 +31,7 @@ from tasks.readers.boxed import last_box
 
 PROMPTS = Path(readers.__file__).parent / "prompts"
 
+ROLES = (transcripts.chooser, transcripts.challenger, transcripts.reasoner)
 E = NAMES[0]
 CR = VALUES["craft"][0]
 FO = VALUES["food"][0]
@@ -119,6 +122,15 @@ def test_held_out_questions_have_every_form_and_length_equally_often():
     assert {t.question for t in held_out_tasks(8, 100)}.isdisjoint(t.question for t in tasks)
 
 
+def test_long_ledgers_go_on_where_the_others_end():
+    tasks = held_out_tasks(7, 150, NUM_ITEMS_LONG)
+    assert Counter(t.count for t in tasks) == dict.fromkeys(range(2, 17), 10)
+    assert all(true_answer(t.question, t.options) == t.answer for t in tasks)
+    assert {t.task_id for t in tasks}.isdisjoint(t.task_id for t in held_out_tasks(7, 150))
+    for document in corpus(1, 20, num_items=NUM_ITEMS_LONG):
+        assert " sixteenth " in document["text"]
+
+
 def replies(draw, num=200):
     world = World(3, 40)
     rng = random.Random(3)
@@ -132,14 +144,24 @@ def replies(draw, num=200):
 def test_the_words_of_the_base_model_keep_their_ids_and_all_that_is_said_is_known():
     assert LEDGER_WORDS[: len(WORDS)] == WORDS
     known = set(LEDGER_WORDS)
-    for draw in (transcripts.chooser, transcripts.challenger, transcripts.reasoner):
+    for draw in ROLES:
         for opening, reply in replies(draw):
             assert not set(f"{opening} {reply}".split()) - known
 
 
-def test_transcripts_ask_true_questions_but_for_the_share_that_is_meant_to_be_invalid():
+def test_the_model_of_long_ledgers_adds_words_to_those_of_the_other():
+    assert LONG_LEDGER_WORDS[: len(LEDGER_WORDS)] == LEDGER_WORDS
+    known = set(LONG_LEDGER_WORDS)
+    assert len(known) == len(LONG_LEDGER_WORDS)
+    for draw in ROLES:
+        for opening, reply in replies(partial(draw, depth=transcripts.LONG)):
+            assert not set(f"{opening} {reply}".split()) - known
+
+
+@pytest.mark.parametrize("depth", [transcripts.SHORT, transcripts.LONG])
+def test_transcripts_ask_true_questions_but_for_the_share_that_is_meant_to_be_invalid(depth):
     outcomes = Counter()
-    for opening, reply in replies(transcripts.challenger, 500):
+    for opening, reply in replies(partial(transcripts.challenger, depth=depth), 500):
         asked = opening.split()
         kind = MULTIPLE_CHOICE if asked[2] == MULTIPLE_CHOICE else asked[3]
         try:
@@ -168,9 +190,13 @@ def test_transcripts_choose_what_suits_the_ledger():
             assert chosen in (wanted, MULTIPLE_CHOICE)
 
 
-def test_the_base_reasoner_answers_with_what_it_has_when_it_stops_early():
+@pytest.mark.parametrize(
+    ("depth", "fewest", "most"),
+    [(transcripts.SHORT, 0.3, 0.6), (transcripts.LONG, 0.15, 0.4), (transcripts.LONG_SOUND, 1, 1)],
+)
+def test_the_base_reasoner_answers_with_what_it_has_when_it_stops_early(depth, fewest, most):
     lengths = Counter()
-    for opening, reply in replies(transcripts.reasoner):
+    for opening, reply in replies(partial(transcripts.reasoner, depth=depth)):
         ledger = parse_question(
             opening.split("reason : ")[1].split(" <|im_end|>")[0].split(" options ")[0]
         )
@@ -179,7 +205,7 @@ def test_the_base_reasoner_answers_with_what_it_has_when_it_stops_early():
         if " options " not in opening:
             assert last_box(reply) == ledger.comes_to(steps)
         lengths[steps == len(ledger.items)] += 1
-    assert 0.3 < lengths[True] / lengths.total() < 0.6
+    assert fewest <= lengths[True] / lengths.total() <= most
 
 
 def test_a_prompt_of_the_pipeline_is_the_one_that_was_learnt():

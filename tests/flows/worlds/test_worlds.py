@@ -19,7 +19,7 @@ from warehouse.schemas import Task
 
 
 def test_every_world_is_opened_by_its_name():
-    assert list(BUILT_IN) == ["encyclopaedia", "clusters", "ledgers", "haystacks"]
+    assert list(BUILT_IN) == ["encyclopaedia", "clusters", "ledgers", "long-ledgers", "haystacks"]
     assert [open_world(name).name for name in BUILT_IN] == list(BUILT_IN)
     with pytest.raises(
         ValueError, match="world: there is no built-in world 'atlantis'; there are encyc"

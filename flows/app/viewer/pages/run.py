@@ -19,7 +19,7 @@ from flows.app.viewer import graph
 from flows.app.viewer.alarms import alarms
 from flows.app.viewer.pages.sql import links_of_row
 from flows.app.viewer.text import CUT
-from flows.app.viewer.view import Page, Statement, View, url
+from flows.app.viewer.view import Page, SlowParts, Statement, View, url
 from tasks.findings.find import Finding
 from tasks.report import collect, render_body, render_findings
 from tasks.reports.about import about
@@ -135,20 +135,22 @@ def progress(tables: Sequence[Table], working: Sequence[Row], planned: int | Non
 
 
 @router.get("/run/{run}/figures", response_class=HTMLResponse)
-def figures(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
+def figures(
+    view: Page, slow_parts: SlowParts, run: str, iteration: int | None = None
+) -> HTMLResponse:
     """The part of the page that a report shows too, by default up to the last iteration: its
     figures, examples and numbers. It loads by itself, since it takes a second or more."""
     iterations = _iterations(view)
     if iteration is None:
         iteration = iterations[-1] if iterations else 0
-    body = _body(view.lake, run, iteration, version_of(view))
+    body = slow_parts.compute(_body, run, iteration, version_of(view))
     return view.page("figures", run, body=body.html, statements=body.statements)
 
 
 @router.get("/run/{run}/findings", response_class=HTMLResponse)
-def what_to_know(view: Page, run: str) -> HTMLResponse:
+def what_to_know(view: Page, slow_parts: SlowParts, run: str) -> HTMLResponse:
     """The part of the page that says what to know first; empty for a run without a problem."""
-    html = _findings(view.lake, run, version_of(view))
+    html = slow_parts.compute(_findings, run, version_of(view))
     address = url("findings", run)
     return HTMLResponse(
         f'<div id="findings" hx-get="{address}" hx-trigger="refresh" hx-swap="outerHTML">'
