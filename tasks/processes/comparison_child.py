@@ -18,23 +18,31 @@ MEMORY_BYTES = 4 << 30  # of addresses: an answer such as 9^9^9^9 must not fill 
 
 
 def serve(pipe: Connection) -> None:
-    """Receive `compare`, then compare pairs of task and answer until the pipe closes."""
-    try:
-        compare: Callable[[Row, str], Any] = pipe.recv()
-    except Exception:
-        pipe.send(("failed", traceback.format_exc()))
-        return
-    # `compare` came with its imports; load now what they would load at the first comparison
+    """Receive `compare`, then compare pairs of task and answer, until the pipe closes. Another
+    `compare` may come in between."""
+    compare: Callable[[Row, str], Any] | None = None
+    while True:
+        try:
+            received = pipe.recv()
+        except EOFError:
+            return
+        except Exception:
+            pipe.send(("failed", traceback.format_exc()))
+            return
+        if callable(received):
+            compare = received
+            load_what_it_needs()
+            pipe.send(("ready", None))
+        else:
+            assert compare is not None
+            pipe.send(compared(compare, *received))
+
+
+def load_what_it_needs() -> None:
+    """Load now what the rule's modules would load at the first comparison."""
     formulas = sys.modules.get("tasks.readers.formulas")
     if formulas:
         formulas.load()
-    pipe.send(("ready", None))
-    while True:
-        try:
-            task, answer = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(compared(compare, task, answer))
 
 
 def compared(compare: Callable[[Row, str], Any], task: Row, answer: str) -> tuple[str, Any]:

@@ -1,4 +1,8 @@
-"""Comparisons of texts by rule, in worker processes that can be killed."""
+"""Comparisons of texts by rule, in worker processes that can be killed.
+
+A worker imports for a second or two before it can compare mathematics, and a run compares after
+every batch of answers. So a few workers wait for the next batch.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ START_S = 600.0  # a worker imports what `compare` needs, on a busy machine
 TIMED_OUT = "timed out"
 PATIENCE = 20  # comparisons of a batch that may take the whole time limit
 HASTE_S = 1.0  # what each has after that: hostile answers must not cost a batch hours
+MOST_IDLE = 4  # workers that wait for the next batch: each takes some 100 MB
 
 Compare = Callable[[Row, str], Any]  # a verdict, or scores by metric
 Item = TypeVar("Item")
@@ -45,11 +50,11 @@ class Outcome:
 class Workers:
     """`compare` in at most `num_workers` processes, one for each thread of `map`.
 
-    They start when first needed.
+    They start when first needed, unless some wait from an earlier batch.
     """
 
     def __init__(self, compare: Compare, time_limit_s: float, num_workers: int) -> None:
-        self._new = functools.partial(Worker, compare)
+        self._new = functools.partial(hire, compare)
         self._time_limit_s = time_limit_s
         self._num_timed_out = 0
         self._pool = ThreadPoolExecutor(max(1, num_workers))
@@ -63,10 +68,11 @@ class Workers:
         self.end()
 
     def end(self) -> None:
-        """Cancel queued comparisons, wait for those that run, and end the processes."""
+        """Cancel queued comparisons and wait for those that run. A few processes stay for the next
+        batch, the others end."""
         self._pool.shutdown(cancel_futures=True)
         for worker in self._started:
-            worker.end()
+            dismiss(worker)
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """The results of `work`, which may call `compare`, in the order of `items`."""
@@ -99,6 +105,22 @@ class Worker:
         self._start()
 
     def _start(self) -> None:
+        self._spawn()
+        if problem := self.take_up(self._compare):
+            self.end()
+            raise RuntimeError(f"a process for {self._compare} did not start: {problem}")
+
+    def take_up(self, compare: Compare) -> str | None:
+        """Use another rule from now on. Returns why the process cannot, or None."""
+        self._compare = compare
+        try:
+            self._pipe.send(compare)
+        except OSError:
+            return "it has ended"
+        kind, content = self._receive(START_S)
+        return None if kind == "ready" else content or kind
+
+    def _spawn(self) -> None:
         self._pipe, theirs = Pipe()
         path = os.pathsep.join([str(PROJECT), *filter(None, sys.path)])
         self._process = subprocess.Popen(
@@ -109,11 +131,6 @@ class Worker:
             start_new_session=True,  # Ctrl-C reaches the parent only
         )
         theirs.close()
-        self._pipe.send(self._compare)
-        kind, content = self._receive(START_S)
-        if kind != "ready":
-            self.end()
-            raise RuntimeError(f"a process for {self._compare} did not start: {content or kind}")
 
     def compare(self, task: Row, answer: str, time_limit_s: float) -> Outcome:
         """Whether `answer` is right for `task`, or why nobody knows: it took longer than
@@ -149,3 +166,28 @@ class Worker:
         self._process.kill()
         self._process.wait()
         self._pipe.close()
+
+
+_idle: list[Worker] = []
+_idle_lock = threading.Lock()
+
+
+def hire(compare: Compare) -> Worker:
+    """A worker that waits, if it can take up this rule, or a new one."""
+    with _idle_lock:
+        worker = _idle.pop() if _idle else None
+    if worker is None:
+        return Worker(compare)
+    if worker.take_up(compare) is not None:
+        worker.end()
+        return Worker(compare)
+    return worker
+
+
+def dismiss(worker: Worker) -> None:
+    """Let a worker wait for the next batch, or end it if enough of them wait."""
+    with _idle_lock:
+        if len(_idle) < MOST_IDLE:
+            _idle.append(worker)
+            return
+    worker.end()

@@ -1,4 +1,5 @@
 import os
+import signal
 from functools import partial
 
 import pytest
@@ -103,10 +104,43 @@ def test_no_answer_needs_no_process(place):
     assert compared(place.step(3)) == []
 
 
-def test_no_worker_is_left_behind(place):
-    compared(place, "7", "hang", time_limit_s=0.2)
+def test_no_more_workers_are_left_than_may_wait(place, monkeypatch, waiting):
+    monkeypatch.setattr(comparisons, "MOST_IDLE", 1)
+    compared(place, "7", "hang", "8", time_limit_s=0.2, num_workers=3)
     children = [p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid()]
-    assert not any("comparison_child" in _command(p) for p in children)
+    assert sum("comparison_child" in _command(p) for p in children) == len(waiting) == 1
+
+
+def test_the_next_batch_is_compared_by_a_worker_that_waits_by_its_own_rule(
+    place, tmp_path, waiting
+):
+    log = str(tmp_path / "pids")
+    compared(place, "7", compare=partial(compare_where, log=log))
+    assert outcomes(compared(place.step(3), "7", compare=never)) == [(False, None)]
+    compared(place.step(4), "7", compare=partial(compare_where, log=log))
+    assert len(set((tmp_path / "pids").read_text().split())) == len(waiting) == 1
+
+
+def never(task, answer):
+    return False
+
+
+def test_a_worker_that_was_killed_while_it_waited_is_replaced(place, tmp_path, waiting):
+    log = str(tmp_path / "pids")
+    compared(place, "7", compare=partial(compare_where, log=log))
+    (pid,) = (tmp_path / "pids").read_text().split()
+    os.kill(int(pid), signal.SIGKILL)
+    found = compared(place.step(3), "7", compare=partial(compare_where, log=log))
+    assert outcomes(found) == [(True, None)]
+    assert len(set((tmp_path / "pids").read_text().split())) == 2
+
+
+@pytest.fixture
+def waiting():
+    """The workers that wait, at first none."""
+    while comparisons._idle:
+        comparisons._idle.pop().end()
+    return comparisons._idle
 
 
 def _parent(pid: str) -> int:

@@ -203,4 +203,4 @@ def ledger_bars(model: MicroModel) -> Iterator[Bar]:
 def long_ledger_bars(model: MicroModel) -> Iterator[Bar]:
     yield choosing_bar(model, NUM_ITEMS_LONG)
     yield from asking_bars(model, NUM_ITEMS_LONG)
-    yield from reasoning_bars(model, NUM_ITEMS_LONG, low=0.15, high=0.40)
+    yield from reasoning_bars(model, NUM_ITEMS_LONG, low=0.15, high=0.35)

@@ -59,12 +59,13 @@ SHORT = Depth(
     num_replies=4,
 )
 _COUNTS_LONG = range(FEWEST_ASKED, NUM_ITEMS_LONG + 1)
-# the further it has come, the likelier it stops, so that what is learnt from short questions does
-# not answer long ones; and long questions are rare, so that asking them has to be learnt
+# The further it has come, the likelier it stops: what is learnt from short questions does not answer
+# long ones, not even if the likeliest reply is taken. Long questions are rare: asking them has to be
+# learnt.
 LONG = Depth(
     num_items=NUM_ITEMS_LONG,
     asked=[0.75**count for count in _COUNTS_LONG],
-    goes_on=[0.90 - 0.03 * done for done in range(1, NUM_ITEMS_LONG)],
+    goes_on=[max(0.15, 0.92 - 0.08 * done) for done in range(1, NUM_ITEMS_LONG)],
     num_replies=2,
 )
 LONG_SOUND = replace(

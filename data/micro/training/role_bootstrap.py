@@ -56,8 +56,8 @@ PHASES = (
     Phase("letters", 0.9e6, 1.5e-3, 2e-5, LETTERS),
 )
 LONG_PHASES = (
-    Phase("long sums", 2.5e6, 2.5e-3, 2.5e-3, _at(transcripts.LONG_SOUND, DRILL), 0.01),
-    Phase("letters of long questions", 2.5e6, 2e-3, 2e-3, _at(transcripts.LONG_SOUND, LETTERS)),
+    Phase("long sums", 1.8e6, 2.5e-3, 2.5e-3, _at(transcripts.LONG_SOUND, DRILL), 0.01),
+    Phase("letters of long questions", 1.8e6, 2e-3, 2e-3, _at(transcripts.LONG_SOUND, LETTERS)),
     Phase("long ledgers, as they are to be", 3.0e6, 2e-3, 2e-5, _at(transcripts.LONG, LETTERS)),
 )
 

@@ -17,6 +17,7 @@ from tests.support.rows import publish, row
 LARGE = [f"qwen3-{size}-base-{gpus}gpu" for size in ("4b", "8b") for gpus in (1, 8)]
 ON_EIGHT = [f"qwen3-{size}-base-8gpu-lora" for size in ("4b", "8b")]
 NAMES = profile.names(profile.home(Config) / "profiles")
+ON_CPUS = ("micro", "micro-long", "smollm2")
 
 
 def load(name: str, **overrides: Any) -> Config:
@@ -57,8 +58,8 @@ def test_kept_questions_are_used_again_in_another_order_until_all_steps_are_done
 # ---- the configuration ----
 
 
-def test_the_shipped_profiles_are_micro_smollm2_and_two_models_on_eight_gpus_or_one():
-    assert set(NAMES) == {"micro", "smollm2", *LARGE, *ON_EIGHT}
+def test_the_shipped_profiles_are_two_worlds_smollm2_and_two_models_on_eight_gpus_or_one():
+    assert set(NAMES) == {*ON_CPUS, *LARGE, *ON_EIGHT}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,7 +68,7 @@ def test_every_profile_has_a_deployment_and_needs_no_corpus(name):
     # its own is made by `make demo-english`
     made = {"models.base": "data/micro/spice"} if name == "smollm2" else {}
     cfg = check_settings(deployment, {"profile": name, "overrides": made})
-    assert deployment["work_pool"]["name"] == ("cpu" if name in ("micro", "smollm2") else "gpu")
+    assert deployment["work_pool"]["name"] == ("cpu" if name in ON_CPUS else "gpu")
     assert cfg.learns_from == () and cfg.judge_engine is None
 
 

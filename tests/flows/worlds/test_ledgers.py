@@ -192,7 +192,7 @@ def test_transcripts_choose_what_suits_the_ledger():
 
 @pytest.mark.parametrize(
     ("depth", "fewest", "most"),
-    [(transcripts.SHORT, 0.3, 0.6), (transcripts.LONG, 0.15, 0.4), (transcripts.LONG_SOUND, 1, 1)],
+    [(transcripts.SHORT, 0.3, 0.6), (transcripts.LONG, 0.1, 0.3), (transcripts.LONG_SOUND, 1, 1)],
 )
 def test_the_base_reasoner_answers_with_what_it_has_when_it_stops_early(depth, fewest, most):
     lengths = Counter()
