@@ -21,9 +21,9 @@ from warehouse.schemas import Row
 NAME = "phase"
 Finished = dict[str, tuple[Cell, str]]
 NOTE = (
-    "Written by `selfplay study phase` after every run. Scores are of greedy answers to 1,000"
-    " held-out questions; *verdict error* is the share of verdicts that were not the truth. A run"
-    " has collapsed once its score is two standard errors below that of its base model.\n"
+    "Written by `selfplay study phase` after every run. Scores are of one sampled answer to each of"
+    " 2,000 held-out questions; *verdict error* is the share of verdicts that were not the truth. A"
+    " run has collapsed once its score is two standard errors below that of its base model.\n"
 )
 MONITORS_NOTE = (
     "What the monitors would have done: their limit now, and the strictest limit that raises an"
