@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -29,7 +30,7 @@ from data.micro.training.ledger_bars import ledger_bars, long_ledger_bars
 from data.micro.training.marking_bars import marking_bars
 from data.micro.training.model import MicroModel, load_checkpoint, with_more_words
 from data.micro.training.quoting_bars import quoting_bars
-from data.micro.training.transcripts import Draw
+from data.micro.training.transcripts import Draw, Transcript
 
 DRILL: dict[Draw, float] = {
     transcripts.adding_drill: 0.25,
@@ -47,7 +48,9 @@ LETTERS: dict[Draw, float] = {**ROLES, transcripts.letter_drill: 0.6}
 
 
 def _at(depth: transcripts.Depth, mix: dict[Draw, float]) -> dict[Draw, float]:
-    return {partial(draw, depth=depth): weight for draw, weight in mix.items()}
+    """A mix of the roles and drills of ledgers, all of which take a depth."""
+    takes_depth = cast("dict[Callable[..., Transcript], float]", mix)
+    return {partial(draw, depth=depth): weight for draw, weight in takes_depth.items()}
 
 
 PHASES = (
