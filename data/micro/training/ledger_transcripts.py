@@ -59,8 +59,9 @@ SHORT = Depth(
     num_replies=4,
 )
 _COUNTS_LONG = range(FEWEST_ASKED, NUM_ITEMS_LONG + 1)
-# The further it has come, the likelier it stops: what is learnt from short questions does not
-# answer long ones, greedily neither. Long questions are rare: asking them has to be learnt.
+# The further the model has come, the likelier it stops, so short questions do not teach it to
+# answer long ones, and greedy decoding does not help. Long questions are rare: asking them must be
+# learnt.
 LONG = Depth(
     num_items=NUM_ITEMS_LONG,
     asked=[0.75**count for count in _COUNTS_LONG],
