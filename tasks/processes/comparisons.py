@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -168,15 +169,15 @@ class Worker:
         self._pipe.close()
 
 
-_idle: list[Worker] = []
-_idle_lock = threading.Lock()
+# A queue, not a list: a stage's code counts the items of every list that it reaches.
+_idle = queue.SimpleQueue["Worker"]()
 
 
 def hire(compare: Compare) -> Worker:
     """A worker that waits, if it can take up this rule, or a new one."""
-    with _idle_lock:
-        worker = _idle.pop() if _idle else None
-    if worker is None:
+    try:
+        worker = _idle.get_nowait()
+    except queue.Empty:
         return Worker(compare)
     if worker.take_up(compare) is not None:
         worker.end()
@@ -186,8 +187,7 @@ def hire(compare: Compare) -> Worker:
 
 def dismiss(worker: Worker) -> None:
     """Let a worker wait for the next batch, or end it if enough of them wait."""
-    with _idle_lock:
-        if len(_idle) < MOST_IDLE:
-            _idle.append(worker)
-            return
-    worker.end()
+    if _idle.qsize() < MOST_IDLE:
+        _idle.put(worker)
+    else:
+        worker.end()

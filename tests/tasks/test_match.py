@@ -108,7 +108,7 @@ def test_no_more_workers_are_left_than_may_wait(place, monkeypatch, waiting):
     monkeypatch.setattr(comparisons, "MOST_IDLE", 1)
     compared(place, "7", "hang", "8", time_limit_s=0.2, num_workers=3)
     children = [p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid()]
-    assert sum("comparison_child" in _command(p) for p in children) == len(waiting) == 1
+    assert sum("comparison_child" in _command(p) for p in children) == waiting.qsize() == 1
 
 
 def test_the_next_batch_is_compared_by_a_worker_that_waits_by_its_own_rule(
@@ -118,7 +118,7 @@ def test_the_next_batch_is_compared_by_a_worker_that_waits_by_its_own_rule(
     compared(place, "7", compare=partial(compare_where, log=log))
     assert outcomes(compared(place.step(3), "7", compare=never)) == [(False, None)]
     compared(place.step(4), "7", compare=partial(compare_where, log=log))
-    assert len(set((tmp_path / "pids").read_text().split())) == len(waiting) == 1
+    assert len(set((tmp_path / "pids").read_text().split())) == waiting.qsize() == 1
 
 
 def never(task, answer):
@@ -138,8 +138,8 @@ def test_a_worker_that_was_killed_while_it_waited_is_replaced(place, tmp_path, w
 @pytest.fixture
 def waiting():
     """The workers that wait, at first none."""
-    while comparisons._idle:
-        comparisons._idle.pop().end()
+    while not comparisons._idle.empty():
+        comparisons._idle.get().end()
     return comparisons._idle
 
 
