@@ -12,8 +12,9 @@ kinds of kills take turns:
 
 If the flow ends, the command is repeated, as a user would, until the run completes. Runs follow
 one another, each in a new store, until all kills have happened. Without kills it measures what the
-nodes cost: seconds of rollouts a prompt and seconds an update, as ratios. Appends one JSON line to
-data/bench/chaos_nodes.jsonl; comparison.py defines what counts as equal.
+nodes cost: seconds of rollouts a prompt, seconds an update and seconds from the command to the
+first rollouts, as ratios; and what the cluster takes before any run, in seconds and memory. Appends
+one JSON line to data/bench/chaos_nodes.jsonl; comparison.py defines what counts as equal.
 """
 
 from __future__ import annotations
@@ -94,6 +95,18 @@ class Clusters:
         self.stack.close()
         self.stack = contextlib.ExitStack()
         self.nodes = self.stack.enter_context(cluster())
+
+    def memory_mb(self) -> float:
+        """Memory of the cluster's processes in MB; what they share counts once."""
+        nodes = (self.nodes.cluster.head_node, *self.nodes.nodes)
+        processes = dict[int, psutil.Process]()
+        for node in nodes:
+            for started in node.all_processes.values():
+                for info in started:
+                    process = psutil.Process(info.process.pid)
+                    for each in (process, *process.children(recursive=True)):
+                        processes[each.pid] = each
+        return sum(each.memory_full_info().pss for each in processes.values()) / 1e6
 
     def hosts(self) -> list[psutil.Process]:
         """The actors that have started a process of an engine or of the trainer."""
@@ -207,19 +220,34 @@ class Chaos:
         return False
 
 
-def seconds_of(folder: Path) -> tuple[float, float]:
-    """Seconds of rollouts a prompt, and seconds an update, of a run."""
-    prompts = 0
-    sampling = list[float]()
-    updates = list[float]()
-    for table in Store(folder / "store").tables(RUN):
-        seconds = table.recipe["seconds"]
-        if table.schema.name == "rollouts":
-            sampling.append(seconds)
-            prompts += len({row["prompt_id"] for row in table.rows()})
-        if table.schema.name == "updates":
-            updates.append(seconds)
-    return sum(sampling) / max(prompts, 1), sum(updates) / max(len(updates), 1)
+@dataclass(frozen=True)
+class Seconds:
+    """What a run took."""
+
+    a_prompt: float  # rollouts
+    an_update: float
+    to_first_rollouts: float  # from the command
+
+    @classmethod
+    def of(cls, folder: Path) -> Seconds:
+        prompts = 0
+        sampling = list[float]()
+        updates = list[float]()
+        ended = list[float]()
+        for table in Store(folder / "store").tables(RUN):
+            seconds = table.recipe["seconds"]
+            if table.schema.name == "rollouts":
+                sampling.append(seconds)
+                ended.append(table.recipe["started_at"] + seconds)
+                prompts += len({row["prompt_id"] for row in table.rows()})
+            if table.schema.name == "updates":
+                updates.append(seconds)
+        command = (folder / "play.py").stat().st_mtime
+        return cls(
+            a_prompt=sum(sampling) / prompts,
+            an_update=sum(updates) / len(updates),
+            to_first_rollouts=min(ended) - command,
+        )
 
 
 def make(folder: Path, method: str, num_kills: int, kills_per_run: int, seed: int) -> dict:
@@ -230,7 +258,11 @@ def make(folder: Path, method: str, num_kills: int, kills_per_run: int, seed: in
     chaos.play(folder / "here", None, 0)
     comparisons = list[Comparison]()
     line: dict[str, Any] = {"name": "chaos_nodes", "method": method}
+    starting = time.monotonic()
     clusters = Clusters.start()
+    if not num_kills:
+        line["cluster_start_s"] = round(time.monotonic() - starting, 1)
+        line["cluster_idle_mb"] = round(clusters.memory_mb())
     try:
         for number, kills in enumerate(_shares(num_kills, kills_per_run), start=1):
             print(f"run {number} on nodes, {kills} kill(s)", flush=True)
@@ -247,10 +279,11 @@ def make(folder: Path, method: str, num_kills: int, kills_per_run: int, seed: in
     finally:
         clusters.stack.close()
     if not num_kills:
-        prompt, update = seconds_of(folder / "here")
-        prompt_on_nodes, update_on_nodes = seconds_of(folder / "nodes-1")
-        line["prompt_ratio"] = round(prompt_on_nodes / prompt, 2)
-        line["update_ratio"] = round(update_on_nodes / update, 2)
+        here, there = Seconds.of(folder / "here"), Seconds.of(folder / "nodes-1")
+        line["prompt_ratio"] = round(there.a_prompt / here.a_prompt, 2)
+        line["update_ratio"] = round(there.an_update / here.an_update, 2)
+        line["first_rollouts_ratio"] = round(there.to_first_rollouts / here.to_first_rollouts, 2)
+        line["first_rollouts_s"] = round(there.to_first_rollouts, 1)
     return line | {
         "kills": chaos.kills.total(),
         "by_kind": dict(sorted(chaos.kills.items())),
