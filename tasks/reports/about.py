@@ -15,7 +15,7 @@ NO_VALUE = ("", None)
 
 
 def about(store: Store, run: str) -> Row:
-    """`facts`, as (name, value); `changed`, the settings given with the last command; `stale`,
+    """`facts`, as (name, value); `changed`, other settings given with the last command; `stale`,
     why tables no longer fit the rows that they were made from: those may be of other settings.
 
     What the run's files do not tell is left out.
@@ -34,9 +34,11 @@ def about(store: Store, run: str) -> Row:
         "seed": config.get("seed"),
         "iterations": config.get("iterations"),
     }
+    said = {*facts, *(f"models.{name}" for name in (BASE, *others))}
+    given = request.get("overrides") or {}
     return {
         "facts": [(name, value) for name, value in facts.items() if value not in NO_VALUE],
-        "changed": request.get("overrides") or {},
+        "changed": {setting: value for setting, value in given.items() if setting not in said},
         "stale": by_reason(stale(store, list(store.tables(run)), {})),
     }
 

@@ -56,15 +56,18 @@ def test_a_report_names_model_corpus_seed_and_the_settings_that_were_given(store
     place = lay(store)
     config = {"models": {"base": "tiny", "start": None}, "world": "ledgers", "seed": 7}
     store.keep("mine", "config.json", config)
+    given = {"seed": 7, "models.base": "tiny", "solver.steps": 3}
+    store.keep("mine", "request.json", {"flow": "scope-iteration", "overrides": given})
     page = report(place, 1).read_text(encoding="utf-8")
     said = re.sub(r"<[^>]+>", "", page.partition('class="about"')[2].partition("</p>")[0])
     for words in (
         "model tiny",
         "corpus built-in world ledgers",
         "seed 7",
-        "set by the last command seed=1",
+        "set by the last command solver.steps=3",
     ):
         assert words in said, said
+    assert "seed=7" not in said and "models.base" not in said  # said once
 
 
 def test_most_figures_examples_and_numbers_are_folded(store):
