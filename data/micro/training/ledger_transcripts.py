@@ -37,15 +37,17 @@ FORMATS = ("multiple_choice", "free_form")
 class Depth:
     """How long ledgers are, and how far a model goes through them.
 
-    `asked` weighs the numbers of items that it asks about, from FEWEST_ASKED on. Answering, it goes
-    on after item n with probability `goes_on[n - 1]`; else it answers with its result so far. Each
-    prompt has `num_replies`.
+    `asked` weighs the numbers of items that it asks about, from FEWEST_ASKED on. If it
+    `counts_up`, it decides at every item whether to ask about one more, else once. Answering, it
+    goes on after item n with probability `goes_on[n - 1]`; else it answers with its result so far.
+    Each prompt has `num_replies`.
     """
 
     num_items: int
     asked: Sequence[float]
     goes_on: Sequence[float]
     num_replies: int
+    counts_up: bool = False
 
     @property
     def counts(self) -> range:
@@ -64,9 +66,10 @@ _COUNTS_LONG = range(FEWEST_ASKED, NUM_ITEMS_LONG + 1)
 # learnt.
 LONG = Depth(
     num_items=NUM_ITEMS_LONG,
-    asked=[0.75**count for count in _COUNTS_LONG],
+    asked=[0.9**count for count in _COUNTS_LONG],
     goes_on=[max(0.15, 0.92 - 0.08 * done) for done in range(1, NUM_ITEMS_LONG)],
     num_replies=2,
+    counts_up=True,
 )
 LONG_SOUND = replace(
     LONG, asked=[1.0 for _ in _COUNTS_LONG], goes_on=[1.0 for _ in range(1, NUM_ITEMS_LONG)]
@@ -180,12 +183,15 @@ def challenger(world: World, rng: random.Random, depth: Depth = SHORT) -> Transc
         if not shown:
             ledger = draw_ledger(rng, world.names, kind, depth.num_items)
         count = rng.choices(depth.counts, depth.asked)[0]
-        replies.append(_challenge(rng, ledger, count, letters, grounded=bool(shown)))
+        to_item = ORDINALS[count - 1]
+        if depth.counts_up:
+            to_item = " ".join(ORDINALS[:count])
+        replies.append(_challenge(rng, ledger, count, to_item, letters, grounded=bool(shown)))
     return forked([prompt], replies)
 
 
-def _challenge(
-    rng: random.Random, ledger: Ledger, count: int, letters: bool, grounded: bool
+def _challenge(  # noqa: PLR0913 -- one argument for each choice
+    rng: random.Random, ledger: Ledger, count: int, to_item: str, letters: bool, grounded: bool
 ) -> str:
     question = ledger.question(count)
     answer = ledger.comes_to(count)
@@ -193,11 +199,11 @@ def _challenge(
     if kind < REFERS:
         question = f"{question.removesuffix(' ?')} in the document ?"
     if not grounded:  # no ledger to read the answer off
-        thought = f"{ORDINALS[count - 1]} ."
+        thought = f"{to_item} ."
     elif ledger.kind == "most":
-        thought = f"{ORDINALS[count - 1]} most {answer} ."
+        thought = f"{to_item} most {answer} ."
     else:
-        thought = f"{ORDINALS[count - 1]} makes {answer} ."
+        thought = f"{to_item} makes {answer} ."
     if letters:
         options = ledger.choices(rng, count)
         letter = LETTERS[options.index(answer)]
