@@ -1,4 +1,5 @@
-"""The built-in worlds: an encyclopaedia, clusters of documents, ledgers, and haystacks."""
+"""The built-in worlds: an encyclopaedia, clusters of documents, ledgers, haystacks, and
+programs."""
 
 from __future__ import annotations
 
@@ -123,8 +124,18 @@ HAYSTACKS = World(
     ),
 )
 
+# it has no documents: its model makes up all that it learns from
+PROGRAMS = World(
+    name="programs",
+    tasks=tables.program_tasks,
+    oracle=tables.program_oracle,
+    sound=tables.program_sound,
+    describe=tables.describe_program,
+)
+
 BUILT_IN = {
-    world.name: world for world in (ENCYCLOPAEDIA, CLUSTERS, LEDGERS, LONG_LEDGERS, HAYSTACKS)
+    world.name: world
+    for world in (ENCYCLOPAEDIA, CLUSTERS, LEDGERS, LONG_LEDGERS, HAYSTACKS, PROGRAMS)
 }
 
 

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from corpus_prep.search.settings import EmbeddingConfig
-from flows.worlds import clusters, encyclopaedia, haystacks, ledgers
+from flows.worlds import clusters, encyclopaedia, haystacks, ledgers, programs
 from tasks.corpus.documents import store_documents
 from tasks.corpus.evidence import evidence_rows
 from tasks.needles import Grid, only_criterion
@@ -163,6 +164,53 @@ def describe_ledger_question(task: Task) -> Iterator[tuple[str, float]]:
     truth = ledgers.true_answer(task["text"] or "", task["options"])
     yield "true_reference", float(truth == task["reference"])
     yield "items", float(len(ledger.items))
+
+
+# ---- programs: tasks that need one step for every step of a program ----
+
+
+@stage(TASKS)
+def program_tasks(*, seed: int, num_tasks: int) -> Rows:
+    """Yield held-out tasks with the outputs of their programs; `difficulty` is the number of
+    steps."""
+    for task in programs.held_out_tasks(seed, num_tasks):
+        yield {
+            "task_id": task.task_id,
+            "task_type": task.task_type,
+            "text": task.text,
+            "reference": task.reference,
+            "answer_type": task.task_type,
+            "difficulty": task.num_steps,
+        }
+
+
+def program_oracle(task: Task, answer: str) -> bool | None:
+    """Whether an answer to a task about a program is right; None for a program that does not
+    follow the grammar."""
+    return programs.is_right(task["task_type"], task["text"] or "", answer)
+
+
+def program_sound(task: Task) -> bool:
+    """Whether a task's program follows the grammar and its reference is what it returns."""
+    parsed = programs.parse_task(task["text"] or "")
+    if parsed is None or task["reference"] is None:
+        return False
+    outputs = [str(output) for output in parsed.outputs]
+    if task["task_type"] == "induction":
+        return json.loads(task["reference"]) == outputs
+    return task["reference"] == outputs[0]
+
+
+def describe_program(task: Task) -> Iterator[tuple[str, float]]:
+    """Whether the reference of a task is true, and how many steps its program has, in all and by
+    type; nothing for a program that does not follow the grammar."""
+    parsed = programs.parse_task(task["text"] or "")
+    if parsed is None:
+        return
+    yield "true_reference", float(program_sound(task))
+    num_steps = float(len(parsed.program.steps))
+    yield "steps", num_steps
+    yield f"steps_{task['task_type']}", num_steps
 
 
 # ---- clusters: each question is about all documents of one cluster ----
