@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from flows.azr.config import Config, TaskType
 from flows.azr.programs import (
@@ -23,7 +24,7 @@ from flows.azr.roles import Roles
 from flows.blocks.questions import compare_answers, held_out_world
 from flows.run import Player, Replies, Run
 from tasks.execute import execute
-from tasks.monitors.monitor import JUDGE, reward_gap
+from tasks.monitors.monitor import JUDGE, Truth
 from tasks.normalise import normalise
 from tasks.pool import PoolRules, draw_entries, pool
 from tasks.processes.sandbox import LOST, equal
@@ -35,6 +36,7 @@ from warehouse.schemas import (
     TASKS,
     Answer,
     ExecutionRow,
+    Match,
     PromptRow,
     Task,
 )
@@ -235,7 +237,7 @@ def solve(
         malformed=cfg.penalties.malformed,
         label=label,
     )
-    watch_truth(run, step, model, rewards=rewards, answers=answers.rows, tasks=tasks, label=label)
+    watch_truth(run, step, model, answers=answers.rows, matches=matches, tasks=tasks, label=label)
     return Turn(answers.rollouts, rewards)
 
 
@@ -244,26 +246,43 @@ def watch_truth(
     step: Place,
     model: Player,
     *,
-    rewards: Table,
     answers: Table,
+    matches: Table,
     tasks: Table,
     label: str,
 ) -> None:
-    """Raise Alarm, before an update, if answers are rewarded that are not right: in a built-in
-    world, which computes what programs return without running them."""
+    """Measure, in a built-in world, whether what ran says what is true: the world computes what
+    programs return without running them. Raise Alarm, before an update, if it is too often not
+    (`monitor.max_reward_error`)."""
     world = held_out_world(run)
     if world is None or world.oracle is None:
         return
     run.watch(
         step,
-        partial(reward_gap, oracle=world.oracle),
+        partial(match_errors, oracle=world.oracle),
         policy=model.policy.id,
         benchmark=JUDGE,
         label=label,
-        rewards=rewards,
         answers=answers,
+        matches=matches,
         tasks=tasks,
     )
+
+
+def match_errors(
+    answers: list[Answer], matches: list[Match], tasks: list[Triplet], *, oracle: Truth
+) -> Iterator[tuple[str, float]]:
+    """Yield 1 for an answer that was compared and whose verdict is not the truth, else 0, if
+    `oracle` can tell."""
+    task_of = {task["task_id"]: cast("Task", task) for task in tasks}
+    matched = {row["rollout_id"]: row["matched"] for row in matches}
+    for answer in answers:
+        verdict = matched.get(answer["rollout_id"])
+        if verdict is None or answer["answer"] is None:
+            continue
+        truth = oracle(task_of[answer["task_id"]], answer["answer"])
+        if truth is not None:
+            yield "reward_error", float(verdict != truth)
 
 
 def judge(

@@ -91,7 +91,7 @@ def proposing_bars(model: MicroModel, task_type: TaskType, num: int = 300) -> It
     replies = sample(model, [prompt] * num, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)
     texts = [read_or_none(reply, read) for reply in replies]
     valid = [task for text in texts if text and (task := parse_task(text))]
-    yield Bar(f"Proposer: valid {task_type}", len(valid) / num, num, 0.80, 0.97)
+    yield Bar(f"Proposer: valid {task_type}", len(valid) / num, num, 0.80, 0.985)
     lengths = [len(task.program.steps) for task in valid]
     for count in range(MAX_STEPS + 1):
         of_length = lengths.count(count) / len(lengths)
@@ -106,4 +106,4 @@ def induction_bar(model: MicroModel, num: int = 300) -> Bar:
     read = partial(read_inputs_and_message, num_inputs=NUM_INPUTS)
     replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)
     valid = [read_or_none(reply, read) is not None for reply in replies]
-    return Bar("Proposer: valid induction", share(valid), num, 0.80, 0.98)
+    return Bar("Proposer: valid induction", share(valid), num, 0.80, 0.985)

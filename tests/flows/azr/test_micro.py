@@ -25,15 +25,17 @@ from flows.azr.programs import (
     read_words,
 )
 from flows.azr.roles import ANSWERED_IN, Roles
+from flows.azr.steps import match_errors
 from flows.settings import profile
 from flows.worlds.built_in import PROGRAMS
 from flows.worlds.encyclopaedia import World
 from flows.worlds.programs import (
     BASE,
     MAX_STEPS,
+    Program,
+    Step,
     draw_program,
     is_right,
-    parse_program,
     parse_task,
     task_text,
 )
@@ -167,10 +169,24 @@ def test_the_solver_answers_held_out_tasks_of_types_that_are_not_trained() -> No
     assert list(roles.solver) == ["deduction", "abduction", "induction"]
 
 
+def test_a_verdict_that_is_not_the_truth_is_an_error_where_the_truth_is_known() -> None:
+    """a: right and called so. b: wrong, and called right. c: no number. d: not compared."""
+    text = task_text(Program((Step("+", 3), Step("*", 7))), [4])
+    tasks = [row("draws", task_id="t", task_type="deduction", text=text, reference="9")]
+    answers = [
+        row("answers", rollout_id=rollout_id, task_id="t", answer=answer)
+        for rollout_id, answer in (("a", "9"), ("b", "8"), ("c", "nine"), ("d", "9"))
+    ]
+    verdicts = {"a": True, "b": True, "c": False, "d": None}
+    matches = [
+        row("matches", rollout_id=name, matched=verdict) for name, verdict in verdicts.items()
+    ]
+    errors = list(match_errors(answers, matches, tasks, oracle=PROGRAMS.oracle))
+    assert errors == [("reward_error", 0.0), ("reward_error", 1.0)]
+
+
 def test_what_was_proposed_is_measured_by_type_and_length() -> None:
-    program = parse_program("def f ( x ) : a = x + 3 ; b = a * 7 ; return b % 10")
-    assert program is not None
-    text = task_text(program, [4])
+    text = task_text(Program((Step("+", 3), Step("*", 7))), [4])
     tasks = [
         row("tasks", task_id="a", task_type="deduction", text=text, reference="9"),
         row("tasks", task_id="b", task_type="deduction", text=None, malformed="no input block"),
