@@ -1,7 +1,7 @@
 """People who know each other, and questions that follow a trail from one to the next.
 
-A document names the four people whom one person knows, and says what each is to that person. Who
-knows somebody is known by them, so a trail can be followed in both directions: whoever writes a
+A document names four people, and what ties each to the person that it is about. A tie holds in both
+directions, as friendship does, so a trail can be followed from either end: whoever writes a
 question for an answer goes backwards from it, and whoever answers the question goes forwards, with
 one search a hop. Everything can be checked by rule: `World.true_answer` is the truth that
 references and answers of a run are compared with.
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from flows.worlds.encyclopaedia import FACT_SENTENCES, LINKS, NAMES
+from flows.worlds.encyclopaedia import FACT_SENTENCES, NAMES
 
-# what one person can be to another
-TIES = (*LINKS, "friend", "guide", "doctor", "cousin", "pupil", "heir")
+# what two people are to each other
+TIES = ("rival", "ally", "friend", "neighbour", "partner", "cousin", "colleague", "twin")
 NUM_TIES = 4  # of a person
 NUM_RINGS = NUM_TIES // 2
 MAX_HOPS = 5
@@ -48,16 +48,16 @@ class HeldOutTask:
 
 def trail_phrase(person: str, ties: tuple[str, ...]) -> str:
     """
-    >>> trail_phrase("Baba", ("ruler", "ally"))
-    "Baba 's ruler 's ally"
+    >>> trail_phrase("Baba", ("friend", "ally"))
+    "Baba 's friend 's ally"
     """
     return " 's ".join((person, *ties))
 
 
 def write_question(question: Question) -> str:
     """
-    >>> write_question(Question("Baba", ("ruler", "ally")))
-    "who is Baba 's ruler 's ally ?"
+    >>> write_question(Question("Baba", ("friend", "ally")))
+    "who is Baba 's friend 's ally ?"
     """
     return f"who is {trail_phrase(question.person, question.ties)} ?"
 
@@ -76,17 +76,14 @@ def parse_question(text: str) -> Question | None:
 class World:
     """People and documents of `num_people` people, drawn from a seed.
 
-    `ties[person]` maps what somebody is to a person to their name, in the order of the person's
+    `ties[person]` maps what ties a person to somebody to their name, in the order of the person's
     document; `texts[person]` is the document.
     """
 
     def __init__(self, seed: int, num_people: int) -> None:
         rng = random.Random(seed)
         self.names: list[str] = rng.sample(NAMES, num_people)
-        self.ties: dict[str, dict[str, str]] = {
-            name: dict(zip(rng.sample(TIES, NUM_TIES), others, strict=True))
-            for name, others in _draw_neighbours(rng, self.names).items()
-        }
+        self.ties: dict[str, dict[str, str]] = _draw_ties(rng, self.names)
         self.texts: dict[str, str] = {
             name: " ".join(
                 rng.choice(FACT_SENTENCES).format(r=tie, e=name, v=other)
@@ -96,7 +93,7 @@ class World:
         }
 
     def tie_between(self, person: str, other: str) -> str:
-        """What `other`, whom `person` knows, is to them."""
+        """What ties two people who are tied."""
         return next(tie for tie, name in self.ties[person].items() if name == other)
 
     def true_answer(self, question: Question | None) -> str | None:
@@ -109,7 +106,7 @@ class World:
         return person
 
     def draw_trail(self, rng: random.Random, hops: int) -> list[str]:
-        """Different people, each of whom knows the next: one more than there are hops."""
+        """Different people, each tied to the next: one more than there are hops."""
         while True:
             trail = [rng.choice(self.names)]
             for _ in range(hops):
@@ -126,21 +123,26 @@ class World:
         return Question(trail[0], tuple(ties))
 
 
-def _draw_neighbours(rng: random.Random, names: list[str]) -> dict[str, list[str]]:
-    """Whom each person knows, in random order: the neighbours in two rings of all people that share
-    no pair."""
+def _draw_ties(rng: random.Random, names: list[str]) -> dict[str, dict[str, str]]:
+    """NUM_TIES different ties of each person, to different people."""
+    ties: dict[str, dict[str, str]] = {name: {} for name in names}
+    for one, other in _draw_pairs(rng, names):
+        # each of the two has at most three others, so two of the eight ties are left at least
+        tie = rng.choice([tie for tie in TIES if tie not in ties[one] and tie not in ties[other]])
+        ties[one][tie] = other
+        ties[other][tie] = one
+    return {name: dict(rng.sample(list(own.items()), NUM_TIES)) for name, own in ties.items()}
+
+
+def _draw_pairs(rng: random.Random, names: list[str]) -> list[tuple[str, str]]:
+    """Who is tied to whom: neighbours in two rings of all people that share no pair."""
     while True:
-        others_of: dict[str, list[str]] = {name: [] for name in names}
+        pairs: list[tuple[str, str]] = []
         for _ in range(NUM_RINGS):
             ring = rng.sample(names, len(names))
-            for one, other in zip(ring, ring[1:] + ring[:1], strict=True):
-                others_of[one].append(other)
-                others_of[other].append(one)
-        if all(len(set(others)) == NUM_TIES for others in others_of.values()):
-            break
-    for others in others_of.values():
-        rng.shuffle(others)
-    return others_of
+            pairs += zip(ring, ring[1:] + ring[:1], strict=True)
+        if len(set(map(frozenset, pairs))) == len(pairs):
+            return pairs
 
 
 @lru_cache(maxsize=16)

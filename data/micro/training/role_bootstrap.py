@@ -98,13 +98,13 @@ SEARCHING_SOUNDLY: dict[Draw, float] = {
     partial(trail_transcripts.checker, habits=trail_transcripts.SOUND): 0.35,
 }
 SEARCHING: dict[Draw, float] = {
-    trail_transcripts.proposer: 0.40,
-    trail_transcripts.solver: 0.35,
+    trail_transcripts.proposer: 0.45,
+    trail_transcripts.solver: 0.30,
     trail_transcripts.checker: 0.25,
 }
 SEARCHING_PHASES = (
-    Phase("searching, soundly", 2.4e6, 2.5e-3, 2.5e-3, SEARCHING_SOUNDLY, 0.01),
-    Phase("searching, as it is to be", 1.6e6, 2e-3, 2e-5, SEARCHING),
+    Phase("searching, soundly", 1.5e6, 2.5e-3, 2.5e-3, SEARCHING_SOUNDLY, 0.01),
+    Phase("searching, as it is to be", 1.0e6, 2.5e-3, 2e-5, SEARCHING),
 )
 
 

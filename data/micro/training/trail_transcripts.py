@@ -102,23 +102,26 @@ def proposer(
     world = world_like(drawn)
     wanted = rng.randint(1, MAX_HOPS)
     hops = _reached(rng, wanted, habits.asks_on)
-    trail = world.draw_trail(rng, hops)
+    backwards = world.draw_trail(rng, hops)
     num_searches = hops + 1 if rng.random() < FEWER_SEARCHES else NUM_SEARCHES
-    segments = [user("proposer", hops=wanted, answer=trail[-1])]
-    thought = trail[-1]
-    question = Question(trail[-1], ())
-    for number, person in enumerate(reversed(trail), 1):
+    segments = [user("proposer", hops=wanted, answer=backwards[0])]
+    question = Question(backwards[0], ())
+    thought = question.person
+    for number, person in enumerate(backwards, 1):
         segments += _slip(rng, think(thought))
         segments.append(said(f"{think(thought)} {search(person)}"))
         name = "proposer_searched_out" if number == num_searches else "searched"
         segments.append(found(name, world.texts[person]))
-        if number > 1:
-            tie = world.tie_between(person, question.person)
+        thought = trail_phrase(question.person, question.ties)
+        if number <= hops:
+            before = person
+            person = backwards[number]
+            tie = world.tie_between(before, person)
+            stated = fact(tie, before, person)
             if rng.random() < habits.wrong_tie:
                 tie = rng.choice(TIES)
-            thought = fact(tie, person, question.person)
             question = Question(person, (tie, *question.ties))
-            thought = f"{thought} {trail_phrase(question.person, question.ties)}"
+            thought = f"{stated} {trail_phrase(question.person, question.ties)}"
     asked = f"<question> {write_question(question)}"
     if rng.random() >= habits.broken:
         asked = f"{asked} </question>"

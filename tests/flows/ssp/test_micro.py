@@ -36,7 +36,7 @@ def test_conversations_have_room_for_the_longest_trail() -> None:
     assert cfg.dialogues.proposer_turns - 1 == NUM_SEARCHES == MAX_HOPS + 1
     assert cfg.dialogues.solver_turns - 1 == MAX_HOPS
     assert cfg.proposer.hops == {MAX_HOPS: 1}
-    shortest = write_question(Question("Baba", ("ruler",)))
+    shortest = write_question(Question("Baba", ("friend",)))
     assert cfg.proposer.min_words == len(shortest.split())
 
 
@@ -44,7 +44,7 @@ def test_prompts_are_worded_as_in_training() -> None:
     roles = Roles(load())
     shown = roles.proposer.templates[0].render(dict(roles.proposer.values), answer="Baba", hops=5)
     assert user("proposer", answer="Baba", hops=5)[0].split()[2:-3] == shown.split()
-    text = "Baba has ruler Lomi ."
+    text = "Baba has friend Lomi ."
     results = say(roles.solver.dialogue.results, documents=[{"title": "Baba", "text": text}])
     message = say(roles.solver.dialogue.searched, results=results, searches_left=3)
     assert found("searched", text)[0].split()[2:-3] == message.split()

@@ -62,13 +62,13 @@ def element(turn: str, name: str) -> str:
 @pytest.mark.parametrize(
     ("text", "question"),
     [
-        ("who is Baba 's ruler ?", Question("Baba", ("ruler",))),
-        (" who is  Baba 's ruler 's ally ? ", Question("Baba", ("ruler", "ally"))),
+        ("who is Baba 's friend ?", Question("Baba", ("friend",))),
+        (" who is  Baba 's friend 's ally ? ", Question("Baba", ("friend", "ally"))),
         ("who is Baba ?", None),
         ("who is Baba 's craft ?", None),
-        ("who is Baba 's ruler", None),
-        ("who is Baba 's ruler ? yes", None),
-        ("what is Baba 's ruler ?", None),
+        ("who is Baba 's friend", None),
+        ("who is Baba 's friend ? yes", None),
+        ("what is Baba 's friend ?", None),
         ("", None),
     ],
 )
@@ -78,11 +78,11 @@ def test_a_question_is_read_by_its_grammar_or_not_at_all(text, question):
         assert write_question(question) == " ".join(text.split())
 
 
-def test_who_knows_somebody_is_known_by_them():
+def test_ties_hold_in_both_directions():
     for person, ties in WORLD.ties.items():
         assert len(ties) == len(set(ties.values())) == NUM_TIES
         assert person not in ties.values()
-        assert all(person in WORLD.ties[other].values() for other in ties.values())
+        assert all(WORLD.ties[other][tie] == person for tie, other in ties.items())
 
 
 def test_a_document_states_the_ties_of_one_person():
@@ -105,7 +105,7 @@ def test_a_trail_leads_from_person_to_person_and_never_back():
 def test_the_answer_is_followed_by_hand():
     first = WORLD.names[0]
     tie, second = next(iter(WORLD.ties[first].items()))
-    other_tie, third = list(WORLD.ties[second].items())[1]
+    other_tie, third = next(item for item in WORLD.ties[second].items() if item[0] != tie)
     assert WORLD.true_answer(Question(first, (tie, other_tie))) == third
     absent = next(tie for tie in TIES if tie not in WORLD.ties[first])
     assert WORLD.true_answer(Question(first, (absent, tie))) is None
