@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from data.micro.training.bars import passed
+from data.micro.training.model import load_checkpoint
+from data.micro.training.trail_bars import SSP, trail_bars
 from data.micro.training.trail_transcripts import (
     MEDIOCRE,
     SOUND,
@@ -237,3 +240,8 @@ def shares_right(habits: Habits, hops: int) -> float:
         if question.hops == hops and truth is not None:
             right.append(f"<answer> {truth} " in f"{spoken(transcript)[-1]} ")
     return sum(right) / len(right)
+
+
+@pytest.mark.slow
+def test_the_committed_checkpoint_holds_its_bars():
+    assert passed(trail_bars(load_checkpoint(SSP)))
