@@ -7,7 +7,8 @@ the mix that is played. `long-ledgers` starts from that model and learns ledgers
 soundly first, then as hastily as it is to be. `marking` starts from the model of ledgers, too; it
 makes up its questions, and marks them and their answers. `quoting` starts from the model that reads
 clusters; it quotes what it answers from, and compares quotes. `programs` starts from the model of
-ledgers; it proposes programs and solves tasks about them.
+ledgers; it proposes programs and solves tasks about them. `trails` starts from the encyclopaedia's
+base model; it searches to ask, and to answer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import cast
 import torch
 
 from data.micro.training import ledger_transcripts as transcripts
-from data.micro.training import marking, quoting
+from data.micro.training import marking, quoting, trail_transcripts
 from data.micro.training import program_transcripts as programs
 from data.micro.training.bars import BASE, Bar, passed
 from data.micro.training.bootstrap import Phase, train
@@ -33,6 +34,7 @@ from data.micro.training.marking_bars import marking_bars
 from data.micro.training.model import MicroModel, load_checkpoint, with_more_words
 from data.micro.training.program_bars import program_bars
 from data.micro.training.quoting_bars import quoting_bars
+from data.micro.training.trail_bars import trail_bars
 from data.micro.training.transcripts import Draw, Transcript
 
 DRILL: dict[Draw, float] = {
@@ -115,6 +117,20 @@ PROGRAM_PHASES = (
     Phase("programs, soundly", 1.4e6, 2.5e-3, 2.5e-3, PROGRAM_DRILL, row_tokens=256),
     Phase("programs, as they are to be", 1.0e6, 2.5e-3, 2e-5, PROGRAM_ROLES, row_tokens=256),
 )
+SEARCHING_SOUNDLY: dict[Draw, float] = {
+    partial(trail_transcripts.proposer, habits=trail_transcripts.SOUND): 0.35,
+    partial(trail_transcripts.solver, habits=trail_transcripts.SOUND): 0.30,
+    partial(trail_transcripts.checker, habits=trail_transcripts.SOUND): 0.35,
+}
+SEARCHING: dict[Draw, float] = {
+    trail_transcripts.proposer: 0.45,
+    trail_transcripts.solver: 0.30,
+    trail_transcripts.checker: 0.25,
+}
+SEARCHING_PHASES = (
+    Phase("searching, soundly", 1.5e6, 2.5e-3, 2.5e-3, SEARCHING_SOUNDLY, 0.01),
+    Phase("searching, as it is to be", 1.0e6, 2.5e-3, 2e-5, SEARCHING),
+)
 
 
 @dataclass(frozen=True)
@@ -138,6 +154,7 @@ RECIPES = {
     "programs": Recipe(
         BASE.with_name("spice"), programs.PROGRAM_WORDS, PROGRAM_PHASES, program_bars
     ),
+    "trails": Recipe(BASE, trail_transcripts.TRAIL_WORDS, SEARCHING_PHASES, trail_bars),
 }
 
 

@@ -20,6 +20,7 @@ from flows.worlds.built_in import (
     HAYSTACKS,
     LEDGERS,
     PROGRAMS,
+    TRAILS,
     open_world,
 )
 from tests.support.rows import row
@@ -34,6 +35,7 @@ def test_every_world_is_opened_by_its_name():
         "long-ledgers",
         "haystacks",
         "programs",
+        "trails",
     ]
     assert [open_world(name).name for name in BUILT_IN] == list(BUILT_IN)
     with pytest.raises(
@@ -112,6 +114,7 @@ def test_a_corpus_of_the_ledgers_is_made_under_its_name(place):
         ("eapo", HAYSTACKS),
         ("ttrl", LEDGERS),
         ("azr", PROGRAMS),
+        ("ssp", TRAILS),
     ],
 )
 def test_the_micro_profiles_live_in_a_world_that_offers_their_corpora(method, world):
