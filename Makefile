@@ -141,6 +141,8 @@ micro: full ## rebuild the micro-worlds' checkpoints (an hour and a half on one 
 	$(BIN)/python -m data.micro.training.bootstrap spell --out data/micro/spell
 	$(BIN)/python -m data.micro.training.role_bootstrap marking --out data/micro/mae
 	$(BIN)/python -m data.micro.training.role_bootstrap quoting --out data/micro/eapo
+	$(BIN)/python -m data.micro.training.role_bootstrap programs --out data/micro/azr
+	$(BIN)/python -m data.micro.training.role_bootstrap trails --out data/micro/ssp
 
 clean-services: ## stop this checkout's server and workers and remove their files
 	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi

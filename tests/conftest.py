@@ -43,6 +43,7 @@ LONGEST = (
     "end_to_end/test_mae.py",
     "end_to_end/test_rzero.py",
     "end_to_end/test_spice.py",
+    "end_to_end/test_ssp.py",
     "flows/plan/test_memory.py",
     "end_to_end/test_recovery.py",
     "tasks/engines/test_engine_openai.py",

@@ -117,7 +117,7 @@ def test_no_method_imports_another():
 
 def test_no_method_and_no_shared_module_names_a_built_in_world():
     """They ask the run's; only the run opens it. The demo may name the profile that it plays."""
-    worlds = ("tables", "clusters", "ledgers", "encyclopaedia", "haystacks", "built_in")
+    worlds = ("tables", "clusters", "ledgers", "encyclopaedia", "haystacks", "programs", "built_in")
     named = {f"flows.worlds.{name}" for name in worlds}
     assert named <= modules().keys()
     wrong = list[str]()

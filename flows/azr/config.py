@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from flows.azr.programs import FIRST_INPUTS, FIRST_MESSAGE, IDENTITY
 from flows.settings.profile import Comparing, Dialogues, MethodSettings, Settings
 from flows.settings.workload import (
     Lengths,
@@ -78,6 +79,16 @@ class Seeding(Settings):
     rounds: int = Field(
         default=4, ge=0, description="S: batches of proposals of every task type, not trained on"
     )
+    identity: str = Field(
+        default=IDENTITY,
+        description="the program that every run begins with, which returns its argument",
+    )
+    inputs: tuple[str, ...] = Field(
+        default=FIRST_INPUTS,
+        min_length=1,
+        description="its inputs: the first of a deduction and an abduction, all of an induction",
+    )
+    message: str = Field(default=FIRST_MESSAGE, description="the hint of its induction")
 
 
 class Proposer(Settings):

@@ -32,6 +32,7 @@ Departures
 from __future__ import annotations
 
 from flows.azr.config import Config, TaskType
+from flows.azr.held_out import describe_tasks, score_held_out
 from flows.azr.roles import Roles
 from flows.azr.steps import (
     Proposals,
@@ -43,7 +44,6 @@ from flows.azr.steps import (
     solve,
     try_proposals,
 )
-from flows.blocks.evaluation import score_benchmarks
 from flows.blocks.questions import watch_questions
 from flows.method import method
 from flows.run import Player, Run
@@ -56,34 +56,38 @@ def azr_iteration(run: Run[Config]) -> Player:
     cfg = run.cfg
     roles = Roles(cfg)
     model = run.player("model")
-    score_benchmarks(run, run.place.iteration(0), model)
+    score_held_out(run, roles, run.place.iteration(0), model)
     buffers = seed_buffers(run, roles, model)  # lines 1-2
     for _, iteration in run.iterations():
         for t in range(1, cfg.steps + 1):  # line 3
             step = iteration.phase("play").step(t)
             turns: dict[str, Turn] = {}
             new: dict[TaskType, Proposals] = {}
+            tried: dict[TaskType, Turn] = {}
             for task_type in cfg.task_types:  # lines 4-9
                 new[task_type] = propose(run, roles, step, model, task_type, buffers)
             asked = [proposals.tasks for proposals in new.values()]
             watch_questions(run, step, model.policy.id, tasks=asked)
             for task_type, proposals in new.items():
-                proposed = try_proposals(run, roles, step, model, task_type, proposals)  # line 11
+                tried[task_type] = try_proposals(  # line 11
+                    run, roles, step, model, task_type, proposals
+                )
                 if cfg.proposer.trained:
-                    turns[f"propose_{task_type}"] = proposed
+                    turns[f"propose_{task_type}"] = tried[task_type]
                 buffers[task_type] = pool(
                     step,
                     previous=buffers[task_type],
                     tasks=proposals.tasks,
-                    rewards=proposed.rewards,
+                    rewards=tried[task_type].rewards,
                     rules=rules(cfg),
                     label=task_type,
                 )
+            describe_tasks(run, step, model, new, tried)
             for task_type, proposals in new.items():  # lines 10-12
                 turns[f"solve_{task_type}"] = solve(
                     run, roles, step, model, task_type, buffers[task_type], proposals.tasks
                 )
             model = learn(run, step, model, turns)  # lines 13-14
         run.watch_pool(iteration, model.policy.id, list(buffers.values()))
-        score_benchmarks(run, iteration, model)
+        score_held_out(run, roles, iteration, model)
     return model

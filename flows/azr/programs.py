@@ -19,20 +19,19 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypedDict
 
 from tasks.processes.sandbox import arguments_of, canonical, equal
+from tasks.readers.fences import block, blocks, fenced, unfolded
 from tasks.readers.malformed import Malformed
 from tasks.readers.tags import elements
 from tasks.readers.thoughts import spoken
 from warehouse.schemas import Answer, PromptRow, Row, Task
 
 IDENTITY = "def f(a):\n    return a"  # the program that every run begins with
-FIRST_INPUT = "'Hello World'"
-FIRST_INPUTS = (FIRST_INPUT, "1", "[1, 2, 3]", "{'a': 1}", "(1.5, 'b')", "None", "True", "[]")
+FIRST_INPUTS = ("'Hello World'", "1", "[1, 2, 3]", "{'a': 1}", "(1.5, 'b')", "None", "True", "[]")
 FIRST_MESSAGE = "What comes in goes out."
-BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w+)[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 REPLY = re.compile(
     r"\s*(?:<think>)?.*?</think>\s*<answer>.*?</answer>\s*(?:<\|[^<>]*\|>\s*)*", re.DOTALL
 )
@@ -63,23 +62,10 @@ def answered(reply: str) -> str:
     return parts[-1].text if parts else spoken(reply)
 
 
-def blocks(text: str, name: str) -> list[str]:
-    """The fenced blocks of a kind, in order.
-
-    >>> blocks("```input\\n1, 2\\n```\\n```input\\n3, 4\\n```", "input")
-    ['1, 2', '3, 4']
-    """
-    return [
-        match[2].strip("\n") for match in BLOCK.finditer(text) if match[1].lower() == name.lower()
-    ]
-
-
-def block(text: str, name: str) -> str:
-    """The last block of a kind that is not empty. Raises Malformed if there is none."""
-    some = [part for part in blocks(text, name) if part.strip()]
-    if not some:
-        raise Malformed(f"no {name} block")
-    return some[-1]
+def read_words(reply: str, *, read: Callable[[str], str]) -> str:
+    """What `read` makes of a reply whose words stand alone: its fences are in the midst of lines.
+    Raises Malformed as `read` does."""
+    return read(unfolded(reply))
 
 
 def read_block(reply: str, *, name: str) -> str:
@@ -187,19 +173,22 @@ def prefixes(name: str) -> Iterator[str]:
 def task_text(program: str | None, inputs: Sequence[str], message: str | None = None) -> str:
     """The text of a task: its program, inputs and message as fenced blocks. `program` is None where
     a prompt showed it."""
-    parts = [] if program is None else [f"```python\n{program}\n```"]
-    parts += [f"```input\n{text}\n```" for text in inputs]
+    parts = [] if program is None else [fenced("python", program)]
+    parts += [fenced("input", text) for text in inputs]
     if message is not None:
-        parts.append(f"```message\n{message}\n```")
+        parts.append(fenced("message", message))
     return "\n".join(parts)
 
 
-def first_task(task_type: str, num_inputs: int) -> tuple[str, str]:
-    """The text and the reference of the task that every run begins with: the identity."""
+def first_task(
+    task_type: str, num_inputs: int, identity: str, inputs: Sequence[str], message: str
+) -> tuple[str, str]:
+    """The text and the reference of the task that every run begins with: the identity, which
+    returns what it gets. An induction repeats the inputs if they are too few."""
     if task_type != "induction":
-        return task_text(IDENTITY, [FIRST_INPUT]), FIRST_INPUT
-    inputs = [FIRST_INPUTS[i % len(FIRST_INPUTS)] for i in range(num_inputs)]
-    return task_text(IDENTITY, inputs, FIRST_MESSAGE), json.dumps(inputs)
+        return task_text(identity, inputs[:1]), inputs[0]
+    all_inputs = [inputs[i % len(inputs)] for i in range(num_inputs)]
+    return task_text(identity, all_inputs, message), json.dumps(all_inputs)
 
 
 def with_programs(
@@ -213,7 +202,7 @@ def with_programs(
         if program is None or task["text"] is None:
             yield task
         else:
-            yield {**task, "text": f"```python\n{program}\n```\n{task['text']}"}
+            yield {**task, "text": f"{fenced('python', program)}\n{task['text']}"}
 
 
 def halves(texts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

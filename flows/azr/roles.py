@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from flows.azr.config import Config
+from flows.azr.config import Config, TaskType
 from flows.azr.programs import (
     Triplet,
-    block,
-    blocks,
     halves,
     measure_format,
     outputs,
     read_block,
     read_inputs_and_message,
     read_program_and_input,
+    read_words,
 )
 from flows.run import Role, templates
 from tasks.read import reads
+from tasks.readers.fences import block, blocks
 from warehouse.schemas import ANSWERS, TASKS, Row
 
-ANSWERED_IN = {"deduction": "output", "abduction": "input", "induction": "python"}
+ANSWERED_IN: dict[TaskType, str] = {
+    "deduction": "output",
+    "abduction": "input",
+    "induction": "python",
+}
 
 
 class Roles:
@@ -32,11 +36,18 @@ class Roles:
         sampling = cfg.dialogues.sampling
         dialogue = cfg.dialogues.one_reply
         program = partial(read_program_and_input, banned=cfg.proposer.banned)
-        read_proposal = {
+        read_proposal: dict[TaskType, Callable[[str], str]] = {
             "deduction": program,
             "abduction": program,
             "induction": partial(read_inputs_and_message, num_inputs=cfg.proposer.num_inputs),
         }
+        read_answer: dict[TaskType, Callable[[str], str]] = {
+            task_type: partial(read_block, name=name) for task_type, name in ANSWERED_IN.items()
+        }
+        if cfg.reads_words:
+            for readers in (read_proposal, read_answer):
+                for task_type, read in readers.items():
+                    readers[task_type] = partial(read_words, read=read)
         values = {
             "banned": ", ".join(cfg.proposer.banned),
             "num_inputs": cfg.proposer.num_inputs,
@@ -54,19 +65,18 @@ class Roles:
             )
             for task_type in cfg.task_types
         }
-        self.solver = {
+        # held-out tasks are of every type, whatever types are trained
+        self.solver: dict[TaskType, Role] = {
             task_type: Role(
                 f"solve_{task_type}",
                 templates=(template(f"solve_{task_type}"),),
-                variables=show_tasks,
+                variables=partial(show_tasks, task_type=task_type),
                 sampling=sampling,
                 into=ANSWERS,
-                read=reads(
-                    "answer", partial(read_block, name=ANSWERED_IN[task_type]), measure_format
-                ),
+                read=reads("answer", read, measure_format),
                 dialogue=dialogue,
             )
-            for task_type in cfg.task_types
+            for task_type, read in read_answer.items()
         }
 
 
@@ -109,10 +119,10 @@ def show_programs(draws: list[Triplet]) -> Iterator[Row]:
         }
 
 
-def show_tasks(tasks: list[Triplet]) -> Iterator[Row]:
-    """A prompt for each task, with the parts that its Solver may see and no others."""
+def show_tasks(tasks: list[Triplet], *, task_type: str) -> Iterator[Row]:
+    """A prompt for each task of a type, with the parts that its Solver may see and no others."""
     for task in tasks:
-        if task["text"] is not None:
+        if task["text"] is not None and task["task_type"] == task_type:
             yield {
                 "task_id": task["task_id"],
                 "task_type": task["task_type"],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 from flows.azr.config import Config, TaskType
 from flows.azr.programs import (
@@ -19,9 +21,10 @@ from flows.azr.programs import (
 )
 from flows.azr.rewards import proposer_rewards, solver_rewards
 from flows.azr.roles import Roles
-from flows.blocks.questions import compare_answers
+from flows.blocks.questions import compare_answers, held_out_world
 from flows.run import Player, Replies, Run
 from tasks.execute import execute
+from tasks.monitors.monitor import JUDGE, Truth
 from tasks.normalise import normalise
 from tasks.pool import PoolRules, draw_entries, pool
 from tasks.processes.sandbox import LOST, equal
@@ -33,6 +36,7 @@ from warehouse.schemas import (
     TASKS,
     Answer,
     ExecutionRow,
+    Match,
     PromptRow,
     Task,
 )
@@ -67,7 +71,13 @@ def seed_buffers(run: Run[Config], roles: Roles, model: Player) -> Buffers:
     buffers: Buffers = {}
     for task_type in cfg.task_types:
         tasks = first_tasks(
-            start, task_type=task_type, num_inputs=cfg.proposer.num_inputs, label=task_type
+            start,
+            task_type=task_type,
+            num_inputs=cfg.proposer.num_inputs,
+            identity=cfg.seeding.identity,
+            inputs=cfg.seeding.inputs,
+            message=cfg.seeding.message,
+            label=task_type,
         )
         buffers[task_type] = pool(start, tasks=tasks, rules=rules(cfg), label=task_type)
     for s in range(cfg.seeding.rounds):
@@ -85,9 +95,11 @@ def seed_buffers(run: Run[Config], roles: Roles, model: Player) -> Buffers:
 
 
 @stage(TASKS)
-def first_tasks(*, task_type: str, num_inputs: int) -> Rows:
-    """Yield the one task that every run begins with: what the identity makes of a text."""
-    text, reference = first_task(task_type, num_inputs)
+def first_tasks(
+    *, task_type: str, num_inputs: int, identity: str, inputs: Sequence[str], message: str
+) -> Rows:
+    """Yield the one task that every run begins with: what the identity makes of its inputs."""
+    text, reference = first_task(task_type, num_inputs, identity, inputs, message)
     yield {
         "task_id": hash_json(["first task", task_type, text]),
         "task_type": task_type,
@@ -225,7 +237,52 @@ def solve(
         malformed=cfg.penalties.malformed,
         label=label,
     )
+    watch_truth(run, step, model, answers=answers.rows, matches=matches, tasks=tasks, label=label)
     return Turn(answers.rollouts, rewards)
+
+
+def watch_truth(
+    run: Run[Config],
+    step: Place,
+    model: Player,
+    *,
+    answers: Table,
+    matches: Table,
+    tasks: Table,
+    label: str,
+) -> None:
+    """Measure, in a built-in world, whether what ran says what is true: the world computes what
+    programs return without running them. Raise Alarm, before an update, if it is too often not
+    (`monitor.max_reward_error`)."""
+    world = held_out_world(run)
+    if world is None or world.oracle is None:
+        return
+    run.watch(
+        step,
+        partial(match_errors, oracle=world.oracle),
+        policy=model.policy.id,
+        benchmark=JUDGE,
+        label=label,
+        answers=answers,
+        matches=matches,
+        tasks=tasks,
+    )
+
+
+def match_errors(
+    answers: list[Answer], matches: list[Match], tasks: list[Triplet], *, oracle: Truth
+) -> Iterator[tuple[str, float]]:
+    """Yield 1 for an answer that was compared and whose verdict is not the truth, else 0, if
+    `oracle` can tell."""
+    task_of = {task["task_id"]: cast("Task", task) for task in tasks}
+    matched = {row["rollout_id"]: row["matched"] for row in matches}
+    for answer in answers:
+        verdict = matched.get(answer["rollout_id"])
+        if verdict is None or answer["answer"] is None:
+            continue
+        truth = oracle(task_of[answer["task_id"]], answer["answer"])
+        if truth is not None:
+            yield "reward_error", float(verdict != truth)
 
 
 def judge(

@@ -20,7 +20,7 @@ from pydantic import (
 from flows.settings.defaults import completed
 from flows.settings.errors import explain, read_toml
 from flows.settings.prompts import PromptSet as PromptSet
-from flows.settings.prompts import is_read_by_lines, prompt_folder
+from flows.settings.prompts import is_read_by_lines, is_read_by_words, prompt_folder
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.engines.harness import Harness
 from tasks.models.engine import EngineConfig, Sampling
@@ -347,6 +347,12 @@ class MethodSettings(Settings):
         """Whether replies are read as lines, which the set of prompts says."""
         assert self._prompts is not None, "this method has no dialogues"
         return is_read_by_lines(prompt_folder(home(type(self)), self._prompts))
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether the words of replies stand alone, which the set of prompts says."""
+        assert self._prompts is not None, "this method has no dialogues"
+        return is_read_by_words(prompt_folder(home(type(self)), self._prompts))
 
     @property
     def _prompts(self) -> str | None:

@@ -2,7 +2,9 @@
 
 A set is a folder in `prompts` beside a method's configuration, or any other folder. Its `set.toml`
 may say `readers = "lines"`: the templates are worked examples that a small or base model continues,
-and a reply is a line. Without it, replies are read as the method's English prompts ask for them.
+and a reply is a line. With `readers = "words"`, replies come from a model whose words stand alone
+and which writes no line breaks, as the built-in ones do. Without it, replies are read as the
+method's English prompts ask for them.
 `extends = "english"` takes the templates that a set lacks from the set of that name beside it.
 """
 
@@ -26,7 +28,7 @@ class SetSettings(BaseModel):
     """What `set.toml` says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    readers: Literal["standard", "lines"] = "standard"
+    readers: Literal["standard", "lines", "words"] = "standard"
     extends: str | None = Field(
         default=None, pattern=r"^[\w-]+$", description="the set beside it that has other templates"
     )
@@ -49,6 +51,14 @@ def is_read_by_lines(folder: Path) -> bool:
     Raises ValueError for a wrong `set.toml`.
     """
     return _settings(folder).readers == "lines"
+
+
+def is_read_by_words(folder: Path) -> bool:
+    """Whether the words of the replies to the prompts in a folder stand alone, without line breaks.
+
+    Raises ValueError for a wrong `set.toml`.
+    """
+    return _settings(folder).readers == "words"
 
 
 def folder_of(folder: Path, name: str) -> Path:

@@ -3,7 +3,7 @@ flow.py says where not. Profiles hold departures."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -102,11 +102,17 @@ class Update(GRPOSettings):
 class Config(MethodSettings):
     """A whole run: `iterations` times `steps` updates."""
 
+    worlds: ClassVar = ("micro",)
+
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     corpus: str = Field(
-        description="documents with titles: a path, a dataset or a prepared corpus; all are"
-        " searched, and a title is an answer"
+        description="documents with titles: a path, a dataset, a prepared corpus or the built-in"
+        " world; all are searched, and a title is an answer"
     )
+    corpus_documents: int = Field(
+        default=400, ge=20, le=400, description="documents of the built-in world"
+    )
+    world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
     embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
     iterations: int = Field(default=20, ge=1)
     steps: int = Field(

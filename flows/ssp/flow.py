@@ -30,10 +30,10 @@ Departures
 
 from __future__ import annotations
 
-from flows.blocks.evaluation import score_benchmarks
 from flows.method import method
 from flows.run import Player, Run
 from flows.ssp.config import Config
+from flows.ssp.measures import describe_questions, score_held_out
 from flows.ssp.roles import Roles
 from flows.ssp.steps import (
     check,
@@ -57,10 +57,12 @@ def ssp_iteration(run: Run[Config]) -> Player:
     roles = Roles(cfg)
     documents = open_documents_with_titles(run)
     policy = run.player("policy")
-    score_benchmarks(run, run.place.iteration(0), policy, documents)
+    score_held_out(run, roles, run.place.iteration(0), policy, documents)
     for t, iteration in run.iterations():
         buffer: Table | None = None
+        tasks: list[Table] = []
         selections: list[Table] = []
+        proposer_rewards: list[Table] = []
         for s in range(cfg.steps):
             step = iteration.phase("play").step(s + 1)
             number = (t - 1) * cfg.steps + s
@@ -79,7 +81,12 @@ def ssp_iteration(run: Run[Config]) -> Player:
             rewards = reward(run, step, questions, valid, answers)
             watch(run, step, policy, documents, questions, valid, answers, rewards)
             policy = learn(run, step, policy, questions, answers, rewards)
+            tasks.append(questions.tasks)
             selections.append(valid.selections)
+            proposer_rewards.append(rewards.proposer)
         run.watch_pool(iteration, policy.policy.id, selections)
-        score_benchmarks(run, iteration, policy, documents)
+        score_held_out(run, roles, iteration, policy, documents)
+        describe_questions(
+            run, iteration, policy, tasks=tasks, selections=selections, rewards=proposer_rewards
+        )
     return policy

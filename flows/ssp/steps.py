@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from flows.blocks.controls import permuted
-from flows.blocks.corpora import open_documents
+from flows.blocks.corpora import open_documents, world_of_corpus
 from flows.blocks.questions import ComparedAnswers, answer, answer_reward, watch_asked
 from flows.run import Player, Run
 from flows.ssp.config import Config
@@ -54,6 +54,16 @@ class Rewards:
 def open_documents_with_titles(run: Run[Config]) -> Table:
     """The documents to search, with their index. Raises ValueError if no title can be an answer."""
     cfg = run.cfg
+    world = world_of_corpus(run, cfg.corpus)
+    if world is not None:
+        assert world.documents is not None, "a world with a corpus"
+        return world.documents(
+            run.place,
+            cfg.corpus,
+            seed=cfg.world_seed,
+            size=cfg.corpus_documents,
+            embedding=cfg.embedding,
+        )
     max_words = cfg.proposer.max_answer_words
     documents = open_documents(run.place, cfg.corpus, cfg.embedding)
     for batch in documents.batches(["title"]):
@@ -277,14 +287,15 @@ def watch(
     answers: ComparedAnswers,
     rewards: Rewards,
 ) -> None:
-    """Raise Alarm, before the update, if questions are empty or copies, or an auditor rejects too
-    many that passed."""
+    """Raise Alarm, before the update, if questions are empty or copies, or too many that passed are
+    not sound, as an auditor says or, in a built-in world, its rules."""
+    world = run.world
     watch_asked(
         run,
         step,
         policy.policy.id,
-        None,
-        None,
+        world and world.sound,
+        world and world.oracle,
         tasks=questions.tasks,
         chosen=valid.selections,
         shown={"documents": documents},

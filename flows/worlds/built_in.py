@@ -1,4 +1,5 @@
-"""The built-in worlds: an encyclopaedia, clusters of documents, ledgers, and haystacks."""
+"""The built-in worlds: an encyclopaedia, clusters of documents, ledgers, haystacks, programs, and
+trails."""
 
 from __future__ import annotations
 
@@ -31,6 +32,20 @@ def _encyclopaedia_truth(seed: int, num_documents: int) -> RubricTruth:
     return RubricTruth(
         oracle=partial(tables.encyclopaedia_oracle, seed=seed, num_documents=num_documents),
         sound=partial(tables.encyclopaedia_sound, seed=seed, num_documents=num_documents),
+    )
+
+
+def _trail_documents(
+    place: Place,
+    corpus: str = CORPUS,
+    *,
+    seed: int,
+    size: int,
+    embedding: EmbeddingConfig | None = None,
+    label: str | None = None,
+) -> Table:
+    return tables.trail_documents(
+        place, seed=seed, num_documents=size, embedding=embedding, label=label
     )
 
 
@@ -123,8 +138,37 @@ HAYSTACKS = World(
     ),
 )
 
+# it has no documents: its model makes up all that it learns from
+PROGRAMS = World(
+    name="programs",
+    tasks=tables.program_tasks,
+    oracle=tables.program_oracle,
+    sound=tables.program_sound,
+    describe=tables.describe_program,
+)
+
+TRAILS = World(
+    name="trails",
+    corpora=(CORPUS,),
+    documents=_trail_documents,
+    tasks=tables.trail_tasks,
+    num_held_out_documents=tables.HELD_OUT_PEOPLE,
+    oracle=tables.trail_oracle,
+    sound=tables.trail_sound,
+    describe=tables.describe_trail_question,
+)
+
 BUILT_IN = {
-    world.name: world for world in (ENCYCLOPAEDIA, CLUSTERS, LEDGERS, LONG_LEDGERS, HAYSTACKS)
+    world.name: world
+    for world in (
+        ENCYCLOPAEDIA,
+        CLUSTERS,
+        LEDGERS,
+        LONG_LEDGERS,
+        HAYSTACKS,
+        PROGRAMS,
+        TRAILS,
+    )
 }
 
 

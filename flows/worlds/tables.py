@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from corpus_prep.search.settings import EmbeddingConfig
-from flows.worlds import clusters, encyclopaedia, haystacks, ledgers
+from flows.worlds import clusters, encyclopaedia, haystacks, ledgers, programs, trails
 from tasks.corpus.documents import store_documents
 from tasks.corpus.evidence import evidence_rows
 from tasks.needles import Grid, only_criterion
@@ -21,6 +22,7 @@ from warehouse.schemas.corpus import DOCUMENTS, MEMBERSHIPS
 from warehouse.store import Place, Table
 
 BENCHMARK_ENTITIES = 200
+HELD_OUT_PEOPLE = 200
 CLUSTER = "cluster-"  # prefix of the document ids in the world of clusters
 CLUSTER_TASK_TYPES = ("general_qa", "finance_math", "multiple_choice")
 LEDGER_KINDS: dict[str, tuple[ledgers.Kind, ...]] = {
@@ -163,6 +165,116 @@ def describe_ledger_question(task: Task) -> Iterator[tuple[str, float]]:
     truth = ledgers.true_answer(task["text"] or "", task["options"])
     yield "true_reference", float(truth == task["reference"])
     yield "items", float(len(ledger.items))
+
+
+# ---- programs: tasks that need one step for every step of a program ----
+
+
+@stage(TASKS)
+def program_tasks(*, seed: int, num_tasks: int) -> Rows:
+    """Yield held-out tasks with the outputs of their programs; `difficulty` is the number of
+    steps."""
+    for task in programs.held_out_tasks(seed, num_tasks):
+        yield {
+            "task_id": task.task_id,
+            "task_type": task.task_type,
+            "text": task.text,
+            "reference": task.reference,
+            "answer_type": task.task_type,
+            "difficulty": task.num_steps,
+        }
+
+
+def program_oracle(task: Task, answer: str) -> bool | None:
+    """Whether an answer to a task about a program is right; None for a program that does not
+    follow the grammar."""
+    return programs.is_right(task["task_type"], task["text"] or "", answer)
+
+
+def program_sound(task: Task) -> bool:
+    """Whether a task's program follows the grammar and its reference is what it returns."""
+    parsed = programs.parse_task(task["text"] or "")
+    if parsed is None or task["reference"] is None:
+        return False
+    outputs = [str(output) for output in parsed.outputs]
+    if task["task_type"] == "induction":
+        return json.loads(task["reference"]) == outputs
+    return task["reference"] == outputs[0]
+
+
+def describe_program(task: Task) -> Iterator[tuple[str, float]]:
+    """Whether the reference of a task is true, and how many steps its program has, in all and by
+    type; nothing for a program that does not follow the grammar."""
+    parsed = programs.parse_task(task["text"] or "")
+    if parsed is None:
+        return
+    yield "true_reference", float(program_sound(task))
+    num_steps = float(len(parsed.program.steps))
+    yield "steps", num_steps
+    yield f"steps_{task['task_type']}", num_steps
+
+
+# ---- trails: questions that take one search a hop ----
+
+
+def trail_documents(
+    place: Place,
+    *,
+    seed: int,
+    num_documents: int,
+    embedding: EmbeddingConfig | None = None,
+    label: str | None = None,
+) -> Table:
+    """The documents of people who know each other, with their index: of vectors if there is an
+    `embedding`, else BM25."""
+    documents = trails.corpus(seed, num_documents)
+    return store_documents(
+        place, documents, source=f"trails, seed {seed}", embedding=embedding, label=label
+    )
+
+
+@stage(TASKS)
+def trail_tasks(*, seed: int, num_tasks: int) -> Rows:
+    """Yield held-out questions with their true answers; `difficulty` is the number of hops."""
+    for task in trails.held_out_tasks(seed, num_tasks, HELD_OUT_PEOPLE):
+        yield {
+            "task_id": task.task_id,
+            "document_id": task.task_id,
+            "text": trails.write_question(task.question),
+            "reference": task.answer,
+            "difficulty": task.question.hops,
+        }
+
+
+def trail_oracle(task: Task, answer: str) -> bool | None:
+    """Whether an answer is the person at the end of a question's trail, in the world of the task's
+    document; None for a question that does not follow the grammar, or whose trail is not there."""
+    truth = _trail_answer(task)
+    if truth is None:
+        return None
+    return answer.split() == [truth]
+
+
+def trail_sound(task: Task) -> bool:
+    """Whether a question's trail is there and its reference answer is at its end."""
+    return task["reference"] is not None and bool(trail_oracle(task, task["reference"]))
+
+
+def describe_trail_question(task: Task) -> Iterator[tuple[str, float]]:
+    """Whether the reference of a question is true, and how many hops the question has; nothing for
+    a question that does not follow the grammar."""
+    question = trails.parse_question(task["text"] or "")
+    if question is None:
+        return
+    yield "true_reference", float(trail_sound(task))
+    yield "hops", float(question.hops)
+
+
+def _trail_answer(task: Task) -> str | None:
+    world = trails.world_of(task["document_id"])
+    if world is None:
+        return None
+    return world.true_answer(trails.parse_question(task["text"] or ""))
 
 
 # ---- clusters: each question is about all documents of one cluster ----

@@ -92,8 +92,8 @@ class World:
         contexts: what is shown with each task, one document a task.
         evidence: the sentences that an answer should quote, as criteria.
         rubrics: the criteria that a perfect answer meets.
-        num_held_out_documents: how many documents the held-out tasks with rubrics are about; they
-            are those of the held-out tasks' seed.
+        num_held_out_documents: how many documents the held-out tasks are about, which are searched
+            to answer them; they are those of the held-out tasks' seed.
 
     The truth about a world:
         oracle: whether an answer to a task, or the letter of an option, is true.

@@ -107,7 +107,7 @@ def test_a_set_of_another_name_asks_for_what_lines_ask_for(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('readers = "words"', "set.toml: readers: Input should be 'standard' or 'lines'"),
+        ('readers = "boxes"', "set.toml: readers: Input should be 'standard', 'lines' or 'words'"),
         (
             "reader = 1",
             "set.toml: reader: there is no such setting; settings here are extends, readers",

@@ -23,7 +23,7 @@ from data.micro.training import asking, drills, grading, reading, screening, tra
 from data.micro.training.bars import BASE, GRADER_LOW, Bar, base_bars, grading_bars, passed
 from data.micro.training.model import MicroModel, load_checkpoint, save_checkpoint, with_more_words
 from data.micro.training.optimizer import optimizers
-from data.micro.training.packing import Batch, collate, pack, tokens_of
+from data.micro.training.packing import ROW_TOKENS, Batch, collate, pack, tokens_of
 from data.micro.training.reading_bars import reading_bars
 from data.micro.training.tokenizer import WORDS
 from data.micro.training.transcripts import Draw
@@ -45,7 +45,7 @@ class Phase:
     `end_rate`.
 
     `context_share` is the share of context tokens (not said by the model) that it also learns to
-    predict.
+    predict. `row_tokens` has to be enough for the longest transcript; shorter rows cost less.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Phase:
     end_rate: float
     mix: dict[Draw, float]
     context_share: float = 0.0
+    row_tokens: int = ROW_TOKENS
 
     def rate_at(self, trained: int) -> float:
         return self.rate + (self.end_rate - self.rate) * trained / self.num_tokens
@@ -134,10 +135,11 @@ def batches(
             pool += [
                 draw(world, rng) for draw in rng.choices(draws, weights, k=TRANSCRIPTS_PER_WORLD)
             ]
-        rows = pack([tokens_of(transcript, words) for transcript in pool])
+        rows = pack([tokens_of(transcript, words) for transcript in pool], phase.row_tokens)
         rng.shuffle(rows)
         for start in range(0, len(rows) - ROWS_PER_STEP + 1, ROWS_PER_STEP):
-            yield collate(rows[start : start + ROWS_PER_STEP], phase.context_share, rng)
+            of_step = rows[start : start + ROWS_PER_STEP]
+            yield collate(of_step, phase.context_share, rng, phase.row_tokens)
 
 
 def loss_of(model: MicroModel, batch: Batch) -> tuple[torch.Tensor, float]:

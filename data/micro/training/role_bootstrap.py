@@ -6,7 +6,9 @@ can look up and copy, and learns more words, then the roles: sums and exact reas
 the mix that is played. `long-ledgers` starts from that model and learns ledgers of sixteen items:
 soundly first, then as hastily as it is to be. `marking` starts from the model of ledgers, too; it
 makes up its questions, and marks them and their answers. `quoting` starts from the model that reads
-clusters; it quotes what it answers from, and compares quotes.
+clusters; it quotes what it answers from, and compares quotes. `programs` starts from the model of
+ledgers; it proposes programs and solves tasks about them. `trails` starts from the encyclopaedia's
+base model; it searches to ask, and to answer.
 """
 
 from __future__ import annotations
@@ -23,13 +25,16 @@ from typing import cast
 import torch
 
 from data.micro.training import ledger_transcripts as transcripts
-from data.micro.training import marking, quoting
+from data.micro.training import marking, quoting, trail_transcripts
+from data.micro.training import program_transcripts as programs
 from data.micro.training.bars import BASE, Bar, passed
 from data.micro.training.bootstrap import Phase, train
 from data.micro.training.ledger_bars import ledger_bars, long_ledger_bars
 from data.micro.training.marking_bars import marking_bars
 from data.micro.training.model import MicroModel, load_checkpoint, with_more_words
+from data.micro.training.program_bars import program_bars
 from data.micro.training.quoting_bars import quoting_bars
+from data.micro.training.trail_bars import trail_bars
 from data.micro.training.transcripts import Draw, Transcript
 
 DRILL: dict[Draw, float] = {
@@ -90,6 +95,42 @@ QUOTING_PHASES = (
     Phase("quoting, soundly", 1.6e6, 2e-3, 2e-3, QUOTES),
     Phase("quoting, as it is to be", 1.6e6, 2e-3, 2e-5, QUOTING),
 )
+# sound reasoning first, then as hasty as it is to be
+PROGRAM_DRILL: dict[Draw, float] = {
+    programs.digit_drill: 0.25,
+    partial(programs.deducer, sound=True): 0.25,
+    partial(programs.abducer, sound=True): 0.25,
+    partial(programs.inducer, sound=True): 0.15,
+    programs.proposer: 0.05,
+    programs.induction_proposer: 0.05,
+}
+PROGRAM_ROLES: dict[Draw, float] = {
+    programs.digit_drill: 0.05,
+    programs.deducer: 0.24,
+    programs.abducer: 0.24,
+    programs.inducer: 0.20,
+    programs.proposer: 0.09,
+    partial(programs.proposer, task_type="abduction"): 0.09,
+    programs.induction_proposer: 0.09,
+}
+PROGRAM_PHASES = (
+    Phase("programs, soundly", 1.4e6, 2.5e-3, 2.5e-3, PROGRAM_DRILL, row_tokens=256),
+    Phase("programs, as they are to be", 1.0e6, 2.5e-3, 2e-5, PROGRAM_ROLES, row_tokens=256),
+)
+SEARCHING_SOUNDLY: dict[Draw, float] = {
+    partial(trail_transcripts.proposer, habits=trail_transcripts.SOUND): 0.35,
+    partial(trail_transcripts.solver, habits=trail_transcripts.SOUND): 0.30,
+    partial(trail_transcripts.checker, habits=trail_transcripts.SOUND): 0.35,
+}
+SEARCHING: dict[Draw, float] = {
+    trail_transcripts.proposer: 0.45,
+    trail_transcripts.solver: 0.30,
+    trail_transcripts.checker: 0.25,
+}
+SEARCHING_PHASES = (
+    Phase("searching, soundly", 1.5e6, 2.5e-3, 2.5e-3, SEARCHING_SOUNDLY, 0.01),
+    Phase("searching, as it is to be", 1.0e6, 2.5e-3, 2e-5, SEARCHING),
+)
 
 
 @dataclass(frozen=True)
@@ -110,6 +151,10 @@ RECIPES = {
     ),
     "marking": Recipe(BASE.with_name("spice"), marking.MARKING_WORDS, MARKING_PHASES, marking_bars),
     "quoting": Recipe(BASE.with_name("spell"), quoting.QUOTING_WORDS, QUOTING_PHASES, quoting_bars),
+    "programs": Recipe(
+        BASE.with_name("spice"), programs.PROGRAM_WORDS, PROGRAM_PHASES, program_bars
+    ),
+    "trails": Recipe(BASE, trail_transcripts.TRAIL_WORDS, SEARCHING_PHASES, trail_bars),
 }
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from flows.azr.config import BANNED, Config
 from flows.azr.programs import (
-    blocks,
+    FIRST_INPUTS,
+    FIRST_MESSAGE,
+    IDENTITY,
     check_program,
     first_task,
     is_same_output,
@@ -22,6 +24,7 @@ from flows.azr.programs import (
 from flows.azr.rewards import proposer_rewards, solver_rewards
 from flows.azr.roles import Roles, show_tasks, show_triplets
 from flows.settings import profile
+from tasks.readers.fences import blocks
 from tasks.readers.malformed import Malformed
 from tests.support.rows import row
 
@@ -211,23 +214,28 @@ def test_a_solver_never_sees_what_it_has_to_find() -> None:
     text = fence("python", "def f(a):\n    return a + 'SECRET'") + fence("input", "'HIDDEN'")
     deduction = row("tasks", task_type="deduction", text=text, reference="'OUTPUT'")
     abduction = {**deduction, "task_type": "abduction"}
-    inputs, outputs = first_task("induction", 4)
+    inputs, outputs = first_task("induction", 4, IDENTITY, FIRST_INPUTS, FIRST_MESSAGE)
     induction = row("tasks", task_type="induction", text=inputs, reference=outputs)
-    shown = [str(values) for values in show_tasks([deduction, abduction, induction])]
+    tasks = [deduction, abduction, induction]
+    shown = [
+        str(values)
+        for task_type in ("deduction", "abduction", "induction")
+        for values in show_tasks(tasks, task_type=task_type)
+    ]
     assert "HIDDEN" in shown[0] and "OUTPUT" not in shown[0]
     assert "HIDDEN" not in shown[1] and "OUTPUT" in shown[1]
     assert "def f" not in shown[2] and "Hello World" in shown[2] and "'a': 1" not in shown[2]
 
 
 def test_an_induction_is_judged_by_the_inputs_that_were_hidden() -> None:
-    inputs, outputs = first_task("induction", 4)
+    inputs, outputs = first_task("induction", 4, IDENTITY, FIRST_INPUTS, FIRST_MESSAGE)
     induction = row("tasks", task_id="t", task_type="induction", text=inputs, reference=outputs)
     runs = list(runs_of_answers([answer("r", "t", F)], [induction]))
     assert [(run["program"], run["input"]) for run in runs] == [(F, "[1, 2, 3]"), (F, "{'a': 1}")]
 
 
 def test_references_are_dealt_and_equal_ones_shown_once() -> None:
-    text, reference = first_task("deduction", 2)
+    text, reference = first_task("deduction", 2, IDENTITY, FIRST_INPUTS, FIRST_MESSAGE)
     draws = [row("draws", text=text, reference=reference, task_type="deduction")] * 4
     prompts = list(show_triplets(draws, task_type="deduction", num_prompts=2))
     assert [len(prompt["references"]) for prompt in prompts] == [1, 1]

@@ -13,13 +13,30 @@ from flows.scope.steps import rules_named
 from flows.settings.profile import load
 from flows.ttrl.config import Config as Ttrl
 from flows.ttrl.flow import draw_questions, ttrl_iteration
-from flows.worlds.built_in import BUILT_IN, CLUSTERS, ENCYCLOPAEDIA, HAYSTACKS, LEDGERS, open_world
+from flows.worlds.built_in import (
+    BUILT_IN,
+    CLUSTERS,
+    ENCYCLOPAEDIA,
+    HAYSTACKS,
+    LEDGERS,
+    PROGRAMS,
+    TRAILS,
+    open_world,
+)
 from tests.support.rows import row
 from warehouse.schemas import Task
 
 
 def test_every_world_is_opened_by_its_name():
-    assert list(BUILT_IN) == ["encyclopaedia", "clusters", "ledgers", "long-ledgers", "haystacks"]
+    assert list(BUILT_IN) == [
+        "encyclopaedia",
+        "clusters",
+        "ledgers",
+        "long-ledgers",
+        "haystacks",
+        "programs",
+        "trails",
+    ]
     assert [open_world(name).name for name in BUILT_IN] == list(BUILT_IN)
     with pytest.raises(
         ValueError, match="world: there is no built-in world 'atlantis'; there are encyc"
@@ -96,6 +113,8 @@ def test_a_corpus_of_the_ledgers_is_made_under_its_name(place):
         ("mae", LEDGERS),
         ("eapo", HAYSTACKS),
         ("ttrl", LEDGERS),
+        ("azr", PROGRAMS),
+        ("ssp", TRAILS),
     ],
 )
 def test_the_micro_profiles_live_in_a_world_that_offers_their_corpora(method, world):

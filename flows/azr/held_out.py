@@ -1,0 +1,101 @@
+"""Scores on tasks that are never trained on, and what the model proposed to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from flows.azr.config import Config, TaskType
+from flows.azr.roles import Roles
+from flows.azr.steps import Proposals, Turn, judge
+from flows.blocks.evaluation import score_benchmarks
+from flows.blocks.questions import held_out_world, measure, no_held_out_tasks
+from flows.run import Player, Run
+from tasks.evaluate import evaluate
+from warehouse.schemas import Reward, Task
+from warehouse.store import Place
+
+PROPOSED = "tasks proposed"
+Describe = Callable[[Task], Iterator[tuple[str, float]]]
+
+
+def score_held_out(run: Run[Config], roles: Roles, iteration: Place, model: Player) -> None:
+    """Evaluate on the real benchmarks that the configuration names, and on the held-out tasks of
+    the built-in world if it names these: each is answered once, by the Solver of its type.
+
+    Raises ValueError if the configuration names the world's tasks, and no world that has tasks
+    about programs.
+    """
+    cfg = run.cfg.evaluation
+    score_benchmarks(run, iteration, model)
+    if cfg.benchmark == "none":
+        return
+    world = held_out_world(run)
+    if world is None or world.tasks is None:
+        raise no_held_out_tasks(run)
+    place = iteration.phase("evaluation")
+    benchmark = run.place.iteration(0).phase("benchmark")
+    tasks = world.tasks(benchmark, seed=cfg.seed, num_tasks=cfg.num_tasks)
+    if not {task["task_type"] for task in tasks.rows(Task)} <= roles.solver.keys():
+        raise ValueError(f"world {world.name!r} has no held-out tasks about programs")
+    answers = []
+    matches = []
+    for task_type, role in roles.solver.items():
+        sampling = role.sampling.model_copy(update={"temperature": cfg.temperature})
+        label = f"solve_{task_type}"
+        replies = run.ask(
+            place, replace(role, sampling=sampling), model.policy, label=label, tasks=tasks
+        )
+        answers.append(replies.rows)
+        matches.append(judge(run, place, task_type, replies, tasks, label=label))
+    evaluate(
+        place,
+        measure,
+        policy=model.policy.id,
+        benchmark=cfg.benchmark,
+        tasks=tasks,
+        answers=answers,
+        matches=matches,
+    )
+
+
+def describe_tasks(
+    run: Run[Config],
+    step: Place,
+    model: Player,
+    proposals: Mapping[TaskType, Proposals],
+    proposed: Mapping[TaskType, Turn],
+) -> None:
+    """Store what was proposed in a step, and how often the Solver succeeded."""
+    evaluate(
+        step,
+        measure_proposals,
+        policy=model.policy.id,
+        benchmark=PROPOSED,
+        label="proposed",
+        tasks=[of_type.tasks for of_type in proposals.values()],
+        rewards=[turn.rewards for turn in proposed.values()],
+        describe=run.world and run.world.describe,
+    )
+
+
+def measure_proposals(
+    tasks: list[Task], rewards: list[Reward], *, describe: Describe | None
+) -> Iterator[tuple[str, float]]:
+    """`valid` is over all proposals, `pass_rate` over those that were tried.
+
+    `describe` gives further metrics of a task in a built-in world, such as the number of steps.
+    """
+    rates = {row["task_id"]: row["score"] for row in rewards}
+    for task in tasks:
+        valid = float(task["text"] is not None)
+        yield "valid", valid
+        yield f"valid_{task['task_type']}", valid
+        if task["text"] is None:
+            continue
+        if describe is not None:
+            yield from describe(task)
+        rate = rates.get(task["task_id"])
+        if rate is not None:
+            yield "pass_rate", rate
+            yield f"pass_rate_{task['task_type']}", rate

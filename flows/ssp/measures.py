@@ -1,0 +1,124 @@
+"""Measurements beside learning: held-out questions of a built-in world, and what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from flows.blocks.evaluation import score_benchmarks
+from flows.blocks.questions import answer, correctness, held_out_world, no_held_out_tasks
+from flows.run import Player, Run
+from flows.ssp.config import Config
+from flows.ssp.roles import Roles
+from tasks.evaluate import evaluate
+from tasks.scorers.accepted import equal
+from warehouse.schemas import Answer, Match, Reward, Selection, Task
+from warehouse.store import Place, Table
+
+QUESTIONS = "questions asked"
+Describe = Callable[[Task], Iterator[tuple[str, float]]]
+
+
+def score_held_out(
+    run: Run[Config], roles: Roles, iteration: Place, player: Player, documents: Table
+) -> None:
+    """Evaluate on the benchmarks that the configuration names, and on the held-out questions of the
+    built-in world if it names these: answered once, with searches in the world's own documents.
+
+    Raises ValueError if the configuration names held-out questions that the run's world lacks.
+    """
+    cfg = run.cfg.evaluation
+    score_benchmarks(run, iteration, player, documents)
+    if cfg.benchmark == "none":
+        return
+    world = held_out_world(run)
+    if world is None or world.tasks is None or world.num_held_out_documents is None:
+        raise no_held_out_tasks(run)
+    assert world.documents is not None, "a world whose held-out tasks are about documents"
+    benchmark = run.place.iteration(0).phase("benchmark")
+    solver = roles.solver
+    sampling = solver.sampling.model_copy(update={"temperature": cfg.temperature})
+    tasks = world.tasks(benchmark, seed=cfg.seed, num_tasks=cfg.num_tasks)
+    compared = answer(
+        run,
+        iteration.phase("evaluation"),
+        replace(solver, sampling=sampling),
+        player,
+        tasks=tasks,
+        group_size=1,
+        index=world.documents(benchmark, seed=cfg.seed, size=world.num_held_out_documents),
+        compare=equal,
+        comparing=run.cfg.match,
+    )
+    evaluate(
+        iteration.phase("evaluation"),
+        measure_answers,
+        policy=player.policy.id,
+        benchmark=cfg.benchmark,
+        tasks=tasks,
+        answers=compared.answers,
+        matches=compared.matches,
+    )
+
+
+def measure_answers(
+    tasks: list[Task], answers: list[Answer], matches: list[Match]
+) -> Iterator[tuple[str, float]]:
+    """Yield, for every task, metrics of its answer. `score`, whose mean is the share of right
+    answers, is also given by the number of hops; `unanswered` counts replies without an answer. A
+    failed comparison counts as wrong."""
+    correct = correctness(answers, matches)
+    answer_of = {row["task_id"]: row for row in answers}
+    for task in tasks:
+        answered = answer_of[task["task_id"]]
+        score = float(correct[answered["rollout_id"]] or 0)
+        yield "score", score
+        yield f"score_{task['difficulty']}_hops", score
+        yield "searches", float(answered["num_searches"] or 0)
+        yield "unanswered", float(answered["answer"] is None)
+
+
+def describe_questions(
+    run: Run[Config],
+    iteration: Place,
+    player: Player,
+    *,
+    tasks: Sequence[Table],
+    selections: Sequence[Table],
+    rewards: Sequence[Table],
+) -> None:
+    """Store what the Proposer asked in an iteration, from the tables of its steps; nothing outside
+    of built-in worlds."""
+    world = run.world
+    if world is None or world.describe is None:
+        return
+    evaluate(
+        iteration.phase("questions"),
+        measure_questions,
+        policy=player.policy.id,
+        benchmark=QUESTIONS,
+        tasks=list(tasks),
+        selections=list(selections),
+        rewards=list(rewards),
+        describe=world.describe,
+    )
+
+
+def measure_questions(
+    tasks: list[Task], selections: list[Selection], rewards: list[Reward], *, describe: Describe
+) -> Iterator[tuple[str, float]]:
+    """`valid`: over all questions that were asked for. `success`, the Solver's, and what `describe`
+    tells, as `valid_...`: over the valid ones. What it tells of all that can be read has no such
+    prefix."""
+    kept = {row["task_id"] for row in selections if row["kept"]}
+    success_of = {row["task_id"]: row["score"] for row in rewards}
+    for task in tasks:
+        is_valid = task["task_id"] in kept
+        yield "valid", float(is_valid)
+        for metric, value in describe(task):
+            yield metric, value
+            if is_valid:
+                yield f"valid_{metric}", value
+        success = success_of.get(task["task_id"])
+        if is_valid and success is not None:
+            yield "success", success
