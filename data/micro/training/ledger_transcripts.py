@@ -190,7 +190,7 @@ def challenger(world: World, rng: random.Random, depth: Depth = SHORT) -> Transc
     return forked([prompt], replies)
 
 
-def _challenge(  # noqa: PLR0913 -- one argument for each choice
+def _challenge(
     rng: random.Random, ledger: Ledger, count: int, to_item: str, letters: bool, grounded: bool
 ) -> str:
     question = ledger.question(count)
