@@ -1,10 +1,10 @@
 """People who know each other, and questions that follow a trail from one to the next.
 
-A document names four people, and what ties each to the person that it is about. A tie holds in both
-directions, as friendship does, so a trail can be followed from either end: whoever writes a
-question for an answer goes backwards from it, and whoever answers the question goes forwards, with
-one search a hop. Everything can be checked by rule: `World.true_answer` is the truth that
-references and answers of a run are compared with.
+A document is about one person. It names four others and their ties to that person. Ties are mutual,
+like friendship, so a trail can be followed from either end: the Proposer starts at the answer and
+works backwards to a question, and the Solver starts at the question and works forwards. Each hop
+takes one search. `World.true_answer` gives the truth, which a run's references and answers are
+compared with.
 """
 
 import random

@@ -170,7 +170,7 @@ class Worker:
 
 
 # A queue, not a list: a stage's code counts the items of every list that it reaches.
-_idle = queue.SimpleQueue["Worker"]()
+_idle = queue.Queue["Worker"](MOST_IDLE)
 
 
 def hire(compare: Compare) -> Worker:
@@ -187,7 +187,7 @@ def hire(compare: Compare) -> Worker:
 
 def dismiss(worker: Worker) -> None:
     """Let a worker wait for the next batch, or end it if enough of them wait."""
-    if _idle.qsize() < MOST_IDLE:
-        _idle.put(worker)
-    else:
+    try:
+        _idle.put_nowait(worker)
+    except queue.Full:
         worker.end()

@@ -34,10 +34,11 @@ def about(store: Store, run: str) -> Row:
         "seed": config.get("seed"),
         "iterations": config.get("iterations"),
     }
-    said = {*facts, *(f"models.{name}" for name in (BASE, *others))}
+    known = {name: value for name, value in facts.items() if value not in NO_VALUE}
+    said = {*known, *(f"models.{name}" for name in (BASE, *others))}
     given = request.get("overrides") or {}
     return {
-        "facts": [(name, value) for name, value in facts.items() if value not in NO_VALUE],
+        "facts": list(known.items()),
         "changed": {setting: value for setting, value in given.items() if setting not in said},
         "stale": by_reason(stale(store, list(store.tables(run)), {})),
     }

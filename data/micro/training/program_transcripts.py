@@ -254,7 +254,9 @@ def digit_drill(world: World, rng: random.Random) -> Transcript:
         digit = rng.randrange(BASE)
         kind = rng.random()
         if kind < 0.25:
-            first, out, factor = rng.randrange(BASE), rng.randrange(BASE), rng.choice([*INVERSE])
+            first = rng.randrange(BASE)
+            out = rng.randrange(BASE)
+            factor = rng.choice([*INVERSE])
             distance = rng.choice([n for n in range(1, BASE) if n != BASE // 2])
             second = Step("+", first).of(distance)
             rise = Step("*", factor).of(distance)
