@@ -105,7 +105,7 @@ def test_no_answer_needs_no_process(place):
 
 
 def test_no_more_workers_are_left_than_may_wait(place, monkeypatch, waiting):
-    monkeypatch.setattr(comparisons, "MOST_IDLE", 1)
+    monkeypatch.setattr(waiting, "maxsize", 1)
     compared(place, "7", "hang", "8", time_limit_s=0.2, num_workers=3)
     children = [p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid()]
     assert sum("comparison_child" in _command(p) for p in children) == waiting.qsize() == 1
