@@ -3,7 +3,11 @@ for."""
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from click.testing import CliRunner
 from flows.app.command import cli
 from flows.app.launch.files import ACCELERATORS
 from flows.app.launch.job import nodes_of
+from flows.app.launch.work_pool import RUN_AND_PUSH
 from flows.plan.hardware import GPUS
 from flows.scope.config import Config
 from flows.settings.profile import load
@@ -138,6 +143,105 @@ def test_a_skypilot_task_starts_a_ray_of_its_own(tmp_path) -> None:
     assert checked.returncode == 0
     assert not any(line.strip().startswith("ray stop") for line in task["run"].splitlines())
     assert "engine.place=ray" in task["run"]
+
+
+def pooled(folder: Path, *options: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The base job template and the deployment file that the command writes."""
+    words = ["launch", "kubernetes", "scope-iteration", "--profile", PROFILE, "--run", "mine"]
+    words += ["--work-pool", "gpu", "--image", "r/i:1", "--shared", "disk"]
+    ended = CliRunner().invoke(cli.main, [*words, "-o", str(folder), *options])
+    assert ended.exit_code == 0, ended.output
+    template = json.loads((folder / "gpu.pool.json").read_text())
+    return template, yaml.safe_load((folder / "selfplay-mine.prefect.yaml").read_text())
+
+
+def test_a_work_pool_starts_a_pod_with_the_gpus_of_the_deployments_plan(tmp_path) -> None:
+    from prefect.utilities.templating import apply_values, find_placeholders
+
+    template, file = pooled(tmp_path)
+    (deployment,) = file["deployments"]
+    assert deployment["work_pool"]["name"] == "gpu"
+    variables = template["variables"]["properties"]
+    placeholders = find_placeholders(template["job_configuration"])
+    assert {placeholder.name for placeholder in placeholders} == set(variables)
+    asked = deployment["work_pool"]["job_variables"]
+    assert set(asked) <= set(variables)
+    values = {name: kind["default"] for name, kind in variables.items()} | asked
+    manifest = apply_values(template["job_configuration"], values)["job_manifest"]
+    assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "Job")
+    pod = manifest["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (container["name"], container["image"]) == ("prefect-job", "r/i:1")
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 6}
+    assert container["resources"]["requests"]["memory"] == asked["memory"]
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]} == {"shared", "shm"}
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "disk"
+
+
+def test_a_deployment_for_a_work_pool_starts_the_run_that_was_asked_for(tmp_path) -> None:
+    template, file = pooled(
+        tmp_path, "--corpus", "it's here", "--set", "seed=3", "--push", "s3://b/team"
+    )
+    (deployment,) = file["deployments"]
+    module, _, path = deployment["entrypoint"].partition(":")
+    function, attribute = path.split(".")
+    flow = getattr(getattr(importlib.import_module(module), function), attribute)
+    assert (flow.name, deployment["name"]) == ("scope-iteration", PROFILE)
+    assert deployment["parameters"] == {
+        "profile": PROFILE,
+        "run": "mine",
+        "overrides": {"seed": 3},
+        "corpus": "it's here",
+    }
+    shell, *flags, script = shlex.split(deployment["work_pool"]["job_variables"]["command"])
+    assert (shell, flags) == ("bash", ["-euo", "pipefail", "-c"])
+    assert script.endswith("; selfplay push mine s3://b/team --weights")
+    other, _ = pooled(tmp_path / "other")
+    assert other == template  # a pool is for any deployment
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "status", "written"),
+    [(None, 0, ["ran", "pushed"]), (signal.SIGTERM, 143, ["told to end"])],
+)
+def test_a_run_that_kubernetes_ends_is_told_so_and_not_pushed(
+    tmp_path, ended_by, status, written
+) -> None:
+    out = tmp_path / "out"
+    run = tmp_path / "run"
+    run.write_text(
+        "#!/bin/bash\n"
+        f"trap 'echo told to end >> {out}; exit 0' TERM\n"
+        f"touch {tmp_path}/started\n"
+        f"for i in $(seq 100); do [ -e {tmp_path}/go ] && break; sleep 0.1; done\n"
+        f"echo ran >> {out}\n"
+    )
+    run.chmod(0o755)
+    script = RUN_AND_PUSH.format(run=run, push=f"echo pushed >> {out}")
+    pod = subprocess.Popen(["bash", "-euo", "pipefail", "-c", script])
+    while not (tmp_path / "started").exists():
+        assert pod.poll() is None
+    if ended_by is None:
+        (tmp_path / "go").touch()
+    else:
+        os.kill(pod.pid, ended_by)
+    assert pod.wait(timeout=30) == status
+    assert out.read_text().splitlines() == written
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "what"),
+    [
+        ("slurm", (), "Prefect has no work pool for slurm"),
+        ("kubernetes", ("--set", "num_engines=16"), "2 nodes, and a Prefect work pool starts one"),
+    ],
+)
+def test_a_work_pool_is_for_kubernetes_and_one_node(tmp_path, kind, options, what) -> None:
+    words = ["launch", kind, "scope-iteration", "--profile", PROFILE, "--work-pool", "gpu"]
+    ended = CliRunner().invoke(cli.main, [*words, "-o", str(tmp_path), *options])
+    assert ended.exit_code == 1 and what in ended.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_with_other_content_is_not_written_over(tmp_path) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from flows.app.command.plan import DEFAULT_GPU
+
+if TYPE_CHECKING:
+    from flows.app.launch.job import JobRequest
+    from flows.app.launch.work_pool import Deployed
 
 DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
 
@@ -41,6 +46,12 @@ DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
     ),
 )
 @click.option("--image", default=DEFAULT_IMAGE, show_default=True, help="Not for Slurm.")
+@click.option(
+    "--work-pool",
+    "pool",
+    metavar="NAME",
+    help="For Kubernetes: a Prefect work pool and a deployment instead of a RayJob.",
+)
 @click.option("--push", "mirror", metavar="URL", help="Push the run there when it has ended.")
 @click.option(
     "-o",
@@ -61,22 +72,27 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     hours: int | None,
     shared: str | None,
     image: str,
+    pool: str | None,
     mirror: str | None,
     output: Path,
 ) -> None:
-    """Write a cluster job for FLOW: an sbatch script, a KubeRay RayJob or a SkyPilot task.
+    """Write a cluster job for FLOW: an sbatch script, a KubeRay RayJob, a Prefect work pool for
+    Kubernetes or a SkyPilot task.
 
     Nodes, GPUs and hours come from `selfplay plan`. A Dockerfile is written, too. Ray spreads the
     engines over the nodes; the flow and its trainer run on the first. Nothing is started: read the
     file, then start it as its first lines say.
     """
     from flows.app.command.plan import configured
-    from flows.app.launch.files import write
+    from flows.app.launch.files import files_of_job, write
     from flows.app.launch.job import JobRequest, make_job
+    from flows.app.launch.work_pool import files_of_pool
     from flows.plan.hardware import GPUS, Nodes
     from flows.plan.plan import make_plan
     from flows.runtime.request import default_run
 
+    if pool is not None and kind != "kubernetes":
+        raise ValueError(f"Prefect has no work pool for {kind}: leave out --work-pool")
     flow, cfg, workload = configured(flow, profile, card, settings)
     if cfg.engine.device != "cuda":
         raise ValueError(f"{flow}/{profile} uses no GPU: `selfplay run` runs it on this machine")
@@ -92,10 +108,34 @@ def launch(  # noqa: PLR0913 -- one argument for each option
         mirror=mirror,
     )
     job = make_job(request, cfg, made)
-    default_place = str(Path.cwd() / "data") if kind == "slurm" else "selfplay"
-    for path in write(kind, job, image, shared or default_place, output):
+    place = shared or (str(Path.cwd() / "data") if kind == "slurm" else "selfplay")
+    if pool is not None:
+        files = files_of_pool(pool, job, deployed(request), image, claim=place)
+    else:
+        files = files_of_job(kind, job, image, place)
+    for path in write(files, output):
         click.echo(f"wrote {path}")
+    limit = "about" if pool else "at most"  # a pod of a work pool has no time limit
     click.echo(
-        f"{job.num_nodes} node(s) with {job.gpus_per_node} x {job.gpu}, at most {job.hours} h"
+        f"{job.num_nodes} node(s) with {job.gpus_per_node} x {job.gpu}, {limit} {job.hours} h"
         " (computed, not measured)"
+    )
+
+
+def deployed(request: JobRequest) -> Deployed:
+    """The run of a request, as a deployment of Prefect's has it."""
+    from flows.app.command.launch import find_method, read_settings
+    from flows.app.launch.work_pool import Deployed
+
+    play = find_method(request.flow).play
+    parameters = {
+        "profile": request.profile,
+        "run": request.run,
+        "overrides": read_settings(request.settings) or None,
+        "corpus": request.corpus,
+    }
+    return Deployed(
+        name=request.profile,
+        entrypoint=f"{play.__module__}:{play.__name__}.flow",
+        parameters={name: value for name, value in parameters.items() if value is not None},
     )

@@ -43,18 +43,29 @@ def text_of(kind: str, job: Job, image: str, shared: str) -> str:
     )
 
 
-def write(kind: str, job: Job, image: str, shared: str, folder: Path) -> list[Path]:
-    """Write the launch file, and the Dockerfile where an image is needed.
+def files_of_job(kind: str, job: Job, image: str, shared: str) -> dict[str, str]:
+    """The texts, by file name, of the launch file, and of the Dockerfile if there is an image."""
+    files = {NAMES[kind].format(job.label): text_of(kind, job, image, shared)}
+    if kind != "slurm":
+        files |= docker_file()
+    return files
+
+
+def docker_file() -> dict[str, str]:
+    """The text of the Dockerfile, by its name."""
+    return {DOCKERFILE: (HERE / DOCKERFILE).read_text(encoding="utf-8")}
+
+
+def write(files: dict[str, str], folder: Path) -> list[Path]:
+    """Write texts to the files of these names in a folder.
 
     Raises ValueError rather than write over a file with other content.
     """
-    files = {folder / NAMES[kind].format(job.label): text_of(kind, job, image, shared)}
-    if kind != "slurm":
-        files[folder / DOCKERFILE] = (HERE / DOCKERFILE).read_text(encoding="utf-8")
-    for path, text in files.items():
+    paths = {folder / name: text for name, text in files.items()}
+    for path, text in paths.items():
         if path.exists() and path.read_text(encoding="utf-8") != text:
             raise ValueError(f"{path} exists with other content: remove it, or choose -o FOLDER")
-    for path, text in files.items():
+    for path, text in paths.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return list(files)
+    return list(paths)
