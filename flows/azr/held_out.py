@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 from flows.azr.config import Config, TaskType
 from flows.azr.roles import Roles
 from flows.azr.steps import Proposals, Turn, judge
 from flows.blocks.evaluation import score_benchmarks
-from flows.blocks.questions import held_out_world, measure, no_held_out_tasks
+from flows.blocks.questions import as_evaluated, measure, open_held_out
 from flows.run import Player, Run
 from tasks.evaluate import evaluate
 from warehouse.schemas import Reward, Task
@@ -26,33 +25,26 @@ def score_held_out(run: Run[Config], roles: Roles, iteration: Place, model: Play
     Raises ValueError if the configuration names the world's tasks, and no world that has tasks
     about programs.
     """
-    cfg = run.cfg.evaluation
     score_benchmarks(run, iteration, model)
-    if cfg.benchmark == "none":
+    held_out = open_held_out(run)
+    if held_out is None:
         return
-    world = held_out_world(run)
-    if world is None or world.tasks is None:
-        raise no_held_out_tasks(run)
-    place = iteration.phase("evaluation")
-    benchmark = run.place.iteration(0).phase("benchmark")
-    tasks = world.tasks(benchmark, seed=cfg.seed, num_tasks=cfg.num_tasks)
+    tasks = held_out.tasks
     if not {task["task_type"] for task in tasks.rows(Task)} <= roles.solver.keys():
-        raise ValueError(f"world {world.name!r} has no held-out tasks about programs")
+        raise ValueError(f"world {held_out.world.name!r} has no held-out tasks about programs")
+    place = iteration.phase("evaluation")
     answers = []
     matches = []
     for task_type, role in roles.solver.items():
-        sampling = role.sampling.model_copy(update={"temperature": cfg.temperature})
         label = f"solve_{task_type}"
-        replies = run.ask(
-            place, replace(role, sampling=sampling), model.policy, label=label, tasks=tasks
-        )
+        replies = run.ask(place, as_evaluated(run, role), model.policy, label=label, tasks=tasks)
         answers.append(replies.rows)
         matches.append(judge(run, place, task_type, replies, tasks, label=label))
     evaluate(
         place,
         measure,
         policy=model.policy.id,
-        benchmark=cfg.benchmark,
+        benchmark=run.cfg.evaluation.benchmark,
         tasks=tasks,
         answers=answers,
         matches=matches,

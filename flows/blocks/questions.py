@@ -332,6 +332,35 @@ def no_held_out_tasks(run: Run[Any]) -> ValueError:
     )
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """The held-out tasks by which a built-in world scores a run."""
+
+    world: World
+    tasks: Table
+
+
+def open_held_out(run: Run[Any]) -> HeldOut | None:
+    """The held-out tasks that the configuration names; None if it names none.
+
+    Raises ValueError if it names a world's, and the run lives in no world that has some.
+    """
+    cfg = run.cfg.evaluation
+    if cfg.benchmark == "none":
+        return None
+    world = held_out_world(run)
+    if world is None or world.tasks is None:
+        raise no_held_out_tasks(run)
+    place = run.place.iteration(0).phase("benchmark")
+    return HeldOut(world, world.tasks(place, seed=cfg.seed, num_tasks=cfg.num_tasks))
+
+
+def as_evaluated(run: Run[Any], role: Role) -> Role:
+    """A role that answers at the temperature of the run's evaluations."""
+    sampling = role.sampling.model_copy(update={"temperature": run.cfg.evaluation.temperature})
+    return replace(role, sampling=sampling)
+
+
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:
     """Evaluate on the real benchmarks that the configuration names, and on the held-out questions
     of the built-in world if it names these.
@@ -339,24 +368,26 @@ def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) 
     The world's questions are answered once and compared with the true answers. Raises ValueError
     if the configuration names its questions, and no world.
     """
-    cfg = run.cfg.evaluation
     score_benchmarks(run, iteration, player)
-    if cfg.benchmark == "none":
+    held_out = open_held_out(run)
+    if held_out is None:
         return
-    world = held_out_world(run)
-    if world is None or world.tasks is None:
-        raise no_held_out_tasks(run)
     place = iteration.phase("evaluation")
-    benchmark = run.place.iteration(0).phase("benchmark")
-    tasks = world.tasks(benchmark, seed=cfg.seed, num_tasks=cfg.num_tasks)
-    role = replace(role, sampling=role.sampling.model_copy(update={"temperature": cfg.temperature}))
-    compared = answer(run, place, role, player, tasks=tasks, group_size=1, comparing=run.cfg.match)
+    compared = answer(
+        run,
+        place,
+        as_evaluated(run, role),
+        player,
+        tasks=held_out.tasks,
+        group_size=1,
+        comparing=run.cfg.match,
+    )
     evaluate(
         place,
         measure,
         policy=player.policy.id,
-        benchmark=cfg.benchmark,
-        tasks=tasks,
+        benchmark=run.cfg.evaluation.benchmark,
+        tasks=held_out.tasks,
         answers=compared.answers,
         matches=compared.matches,
     )

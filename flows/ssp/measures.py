@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from flows.blocks.evaluation import score_benchmarks
-from flows.blocks.questions import answer, correctness, held_out_world, no_held_out_tasks
+from flows.blocks.questions import (
+    answer,
+    as_evaluated,
+    correctness,
+    no_held_out_tasks,
+    open_held_out,
+)
 from flows.run import Player, Run
 from flows.ssp.config import Config
 from flows.ssp.roles import Roles
@@ -29,24 +34,26 @@ def score_held_out(
     """
     cfg = run.cfg.evaluation
     score_benchmarks(run, iteration, player, documents)
-    if cfg.benchmark == "none":
+    held_out = open_held_out(run)
+    if held_out is None:
         return
-    world = held_out_world(run)
-    if world is None or world.tasks is None or world.num_held_out_documents is None:
+    world = held_out.world
+    if world.num_held_out_documents is None:
         raise no_held_out_tasks(run)
     assert world.documents is not None, "a world whose held-out tasks are about documents"
-    benchmark = run.place.iteration(0).phase("benchmark")
-    solver = roles.solver
-    sampling = solver.sampling.model_copy(update={"temperature": cfg.temperature})
-    tasks = world.tasks(benchmark, seed=cfg.seed, num_tasks=cfg.num_tasks)
+    index = world.documents(
+        run.place.iteration(0).phase("benchmark"),
+        seed=cfg.seed,
+        size=world.num_held_out_documents,
+    )
     compared = answer(
         run,
         iteration.phase("evaluation"),
-        replace(solver, sampling=sampling),
+        as_evaluated(run, roles.solver),
         player,
-        tasks=tasks,
+        tasks=held_out.tasks,
         group_size=1,
-        index=world.documents(benchmark, seed=cfg.seed, size=world.num_held_out_documents),
+        index=index,
         compare=equal,
         comparing=run.cfg.match,
     )
@@ -55,7 +62,7 @@ def score_held_out(
         measure_answers,
         policy=player.policy.id,
         benchmark=cfg.benchmark,
-        tasks=tasks,
+        tasks=held_out.tasks,
         answers=compared.answers,
         matches=compared.matches,
     )
