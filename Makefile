@@ -133,7 +133,7 @@ chaos: full ## kill and suspend processes of a run, truncate files, set clocks a
 claims: full $(SMOLLM2) ## test the papers' claims in miniature, with eight seeds or more each, and self-play on English with three
 	$(BIN)/python -m flows.app.claims
 
-micro: full ## rebuild the micro-worlds' checkpoints (an hour and a half on one core)
+micro: full ## rebuild the micro-worlds' checkpoints (two hours on one core)
 	$(BIN)/python -m data.micro.training.bootstrap base --out data/micro/base
 	$(BIN)/python -m data.micro.training.bootstrap grader --out data/micro/grader
 	$(BIN)/python -m data.micro.training.role_bootstrap ledgers --out data/micro/spice
@@ -143,6 +143,7 @@ micro: full ## rebuild the micro-worlds' checkpoints (an hour and a half on one 
 	$(BIN)/python -m data.micro.training.role_bootstrap quoting --out data/micro/eapo
 	$(BIN)/python -m data.micro.training.role_bootstrap programs --out data/micro/azr
 	$(BIN)/python -m data.micro.training.role_bootstrap trails --out data/micro/ssp
+	$(BIN)/python -m data.micro.training.role_bootstrap masking --out data/micro/goose
 
 clean-services: ## stop this checkout's server and workers and remove their files
 	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi

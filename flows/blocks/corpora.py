@@ -96,6 +96,20 @@ def world_of_corpus(run: Run[Any], corpus: str) -> World | None:
     return world
 
 
+def open_corpus(
+    run: Run[Any], corpus: str, *, seed: int, size: int, label: str | None = None
+) -> Table:
+    """Documents with their index: of a built-in world, `size` of them that are drawn from `seed`,
+    or else those of `open_documents`.
+
+    Raises ValueError if there is no such corpus.
+    """
+    world = world_of_corpus(run, corpus)
+    if world is not None and world.documents is not None:
+        return world.documents(run.place, corpus, seed=seed, size=size, label=label)
+    return open_documents(run.place, corpus, label=label)
+
+
 def open_documents(
     place: Place, corpus: str, embedding: EmbeddingConfig | None = None, label: str | None = None
 ) -> Table:

@@ -3,13 +3,14 @@ which of these are the paper's."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from flows.settings import profile
 from flows.settings.profile import Comparing, MethodSettings, Settings
 from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
+from flows.worlds.world import CORPUS
 from tasks.training.grpo import GRPOSettings
 
 MOST_DISTRACTORS = 25  # letters up to Z
@@ -89,8 +90,14 @@ class Update(GRPOSettings):
 class Config(MethodSettings):
     """The settings of a run. In the paper the tasks are made once: one iteration."""
 
+    worlds: ClassVar[tuple[str, ...]] = (CORPUS,)
+
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
-    corpus: str = Field(description="a folder, file or dataset of texts, or a prepared corpus")
+    corpus: str = Field(
+        description="a folder, file or dataset of texts, a prepared corpus, or the built-in one"
+    )
+    corpus_documents: int = Field(default=2000, ge=1, description="documents of a built-in world")
+    world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
     iterations: int = Field(
         default=1, ge=1, description="each makes tasks about new documents, filters and trains"
     )

@@ -31,7 +31,7 @@ import logging
 from dataclasses import dataclass
 
 from flows.blocks.controls import permuted
-from flows.blocks.corpora import open_documents
+from flows.blocks.corpora import open_corpus
 from flows.blocks.questions import (
     answer,
     answer_reward,
@@ -68,7 +68,7 @@ def goose_iteration(run: Run[Config]) -> Player:
     cfg = run.cfg
     roles = Roles(cfg)
     player = run.player("policy")
-    documents = open_documents(run.place, cfg.corpus)
+    documents = open_corpus(run, cfg.corpus, seed=cfg.world_seed, size=cfg.corpus_documents)
     score_held_out(run, run.place.iteration(0), roles.solver, player)
     for t, iteration in run.iterations():
         made = make_tasks(run, roles, iteration, player, documents, number=t - 1)

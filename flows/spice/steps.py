@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flows.blocks.corpora import check_distinct, open_documents, world_of_corpus
+from flows.blocks.corpora import check_distinct, open_corpus
 from flows.run import Player, Run
 from flows.spice.config import Config
 from flows.spice.roles import Roles, without_question
@@ -52,18 +52,9 @@ def open_corpora(run: Run[Config]) -> tuple[Table, ...]:
     cfg = run.cfg
     tables = {}
     for i, corpus in enumerate(cfg.shares, 1):
-        label = f"corpus-{i}"
-        world = world_of_corpus(run, corpus)
-        if world is not None and world.documents is not None:
-            tables[corpus] = world.documents(
-                run.place,
-                corpus,
-                seed=cfg.world_seed,
-                size=cfg.corpus_documents,
-                label=label,
-            )
-        else:
-            tables[corpus] = open_documents(run.place, corpus, label=label)
+        tables[corpus] = open_corpus(
+            run, corpus, seed=cfg.world_seed, size=cfg.corpus_documents, label=f"corpus-{i}"
+        )
     check_distinct(tables)
     return tuple(tables.values())
 

@@ -123,6 +123,16 @@ LONG_LEDGERS = replace(
     tasks=partial(tables.ledger_tasks, num_items=NUM_ITEMS_LONG),
 )
 
+MASKED_LEDGERS = World(
+    name="masked-ledgers",
+    corpora=LONG_LEDGERS.corpora,
+    documents=LONG_LEDGERS.documents,
+    tasks=tables.masked_ledger_tasks,
+    oracle=tables.masked_ledger_oracle,
+    sound=tables.masked_ledger_sound,
+    describe=tables.describe_masked_ledger,
+)
+
 # its documents are those of clusters: text to hide needles in, which no run learns from
 HAYSTACKS = World(
     name="haystacks",
@@ -168,6 +178,7 @@ BUILT_IN = {
         HAYSTACKS,
         PROGRAMS,
         TRAILS,
+        MASKED_LEDGERS,
     )
 }
 

@@ -12,10 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from corpus_prep.search.settings import EmbeddingConfig
-from flows.worlds import clusters, encyclopaedia, haystacks, ledgers, programs, trails
+from flows.worlds import (
+    clusters,
+    encyclopaedia,
+    haystacks,
+    ledgers,
+    masked_ledgers,
+    programs,
+    trails,
+)
 from tasks.corpus.documents import store_documents
 from tasks.corpus.evidence import evidence_rows
 from tasks.needles import Grid, only_criterion
+from tasks.scorers.equality import LETTER
 from tasks.stage import Rows, stage
 from warehouse.schemas import RUBRICS, TASKS, Row, Task
 from warehouse.schemas.corpus import DOCUMENTS, MEMBERSHIPS
@@ -275,6 +284,51 @@ def _trail_answer(task: Task) -> str | None:
     if world is None:
         return None
     return world.true_answer(trails.parse_question(task["text"] or ""))
+
+
+# ---- ledgers with a mask: one step for every entry that is masked ----
+
+
+@stage(TASKS)
+def masked_ledger_tasks(*, seed: int, num_tasks: int) -> Rows:
+    """Yield held-out masked ledgers, with four options each; `difficulty` is the number of masked
+    entries."""
+    for task in masked_ledgers.held_out_tasks(seed, num_tasks):
+        yield {
+            "task_id": task.task_id,
+            "task_type": LETTER,
+            "text": task.text,
+            "reference": task.answer,
+            "answer_type": LETTER,
+            "options": list(task.options),
+            "difficulty": task.length,
+        }
+
+
+def masked_ledger_oracle(task: Task, answer: str) -> bool | None:
+    """Whether a letter is that of the only right option; None for a task that is no masked
+    ledger, or has not exactly one."""
+    truth = masked_ledgers.true_letter(task["text"] or "", task["options"] or ())
+    if truth is None:
+        return None
+    return answer.strip() == truth
+
+
+def masked_ledger_sound(task: Task) -> bool:
+    """Whether a task is a masked ledger with exactly one right option, which is its reference."""
+    truth = masked_ledgers.true_letter(task["text"] or "", task["options"] or ())
+    return truth is not None and truth == task["reference"]
+
+
+def describe_masked_ledger(task: Task) -> Iterator[tuple[str, float]]:
+    """Whether the reference is the only right option, and how many entries are masked; nothing for
+    a task that is no masked ledger."""
+    options = task["options"] or ()
+    entries = masked_ledgers.parse_entries(options[0]) if options else None
+    if entries is None:
+        return
+    yield "true_reference", float(masked_ledger_sound(task))
+    yield "entries", float(len(entries))
 
 
 # ---- clusters: each question is about all documents of one cluster ----

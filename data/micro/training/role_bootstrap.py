@@ -8,7 +8,8 @@ soundly first, then as hastily as it is to be. `marking` starts from the model o
 makes up its questions, and marks them and their answers. `quoting` starts from the model that reads
 clusters; it quotes what it answers from, and compares quotes. `programs` starts from the model of
 ledgers; it proposes programs and solves tasks about them. `trails` starts from the encyclopaedia's
-base model; it searches to ask, and to answer.
+base model; it searches to ask, and to answer. `masking` starts from the model of long ledgers; it
+masks their entries, and fills masks.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from typing import cast
 import torch
 
 from data.micro.training import ledger_transcripts as transcripts
-from data.micro.training import marking, quoting, trail_transcripts
+from data.micro.training import marking, masking, quoting, trail_transcripts
 from data.micro.training import program_transcripts as programs
 from data.micro.training.bars import BASE, Bar, passed
 from data.micro.training.bootstrap import Phase, train
 from data.micro.training.ledger_bars import ledger_bars, long_ledger_bars
 from data.micro.training.marking_bars import marking_bars
+from data.micro.training.masking_bars import masking_bars
 from data.micro.training.model import MicroModel, load_checkpoint, with_more_words
 from data.micro.training.program_bars import program_bars
 from data.micro.training.quoting_bars import quoting_bars
@@ -131,6 +133,20 @@ SEARCHING_PHASES = (
     Phase("searching, soundly", 1.5e6, 2.5e-3, 2.5e-3, SEARCHING_SOUNDLY, 0.01),
     Phase("searching, as it is to be", 1.0e6, 2.5e-3, 2e-5, SEARCHING),
 )
+MASKS: dict[Draw, float] = {
+    partial(masking.author, habits=masking.SOUND): 0.4,
+    partial(masking.solver, habits=masking.SOUND): 0.3,
+    masking.letter_drill: 0.3,
+}
+MASKING: dict[Draw, float] = {
+    partial(masking.author, habits=masking.HASTY): 0.5,
+    partial(masking.solver, habits=masking.HASTY): 0.4,
+    masking.letter_drill: 0.1,
+}
+MASKING_PHASES = (
+    Phase("masking, soundly", 3.2e6, 2.5e-3, 2.5e-3, MASKS),
+    Phase("masking, as it is to be", 2.4e6, 2.5e-3, 2e-5, MASKING),
+)
 
 
 @dataclass(frozen=True)
@@ -150,6 +166,9 @@ RECIPES = {
         BASE.with_name("spice"), transcripts.LONG_LEDGER_WORDS, LONG_PHASES, long_ledger_bars
     ),
     "marking": Recipe(BASE.with_name("spice"), marking.MARKING_WORDS, MARKING_PHASES, marking_bars),
+    "masking": Recipe(
+        BASE.with_name("spice-long"), masking.MASKING_WORDS, MASKING_PHASES, masking_bars
+    ),
     "quoting": Recipe(BASE.with_name("spell"), quoting.QUOTING_WORDS, QUOTING_PHASES, quoting_bars),
     "programs": Recipe(
         BASE.with_name("spice"), programs.PROGRAM_WORDS, PROGRAM_PHASES, program_bars

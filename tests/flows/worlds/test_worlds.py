@@ -19,6 +19,7 @@ from flows.worlds.built_in import (
     ENCYCLOPAEDIA,
     HAYSTACKS,
     LEDGERS,
+    MASKED_LEDGERS,
     PROGRAMS,
     TRAILS,
     open_world,
@@ -36,6 +37,7 @@ def test_every_world_is_opened_by_its_name():
         "haystacks",
         "programs",
         "trails",
+        "masked-ledgers",
     ]
     assert [open_world(name).name for name in BUILT_IN] == list(BUILT_IN)
     with pytest.raises(
@@ -115,6 +117,7 @@ def test_a_corpus_of_the_ledgers_is_made_under_its_name(place):
         ("ttrl", LEDGERS),
         ("azr", PROGRAMS),
         ("ssp", TRAILS),
+        ("goose", MASKED_LEDGERS),
     ],
 )
 def test_the_micro_profiles_live_in_a_world_that_offers_their_corpora(method, world):

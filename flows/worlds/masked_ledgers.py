@@ -1,0 +1,209 @@
+"""Ledgers in which entries that follow one another are masked: the tasks that Golden Goose makes of
+ledgers.
+
+An option states all masked entries, with their true quantities and items. The results of a wrong
+option are wrong from some entry on, at the latest in the last one. So whoever goes through all
+masked entries finds the right option, and the length of a mask is its difficulty.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from flows.worlds.encyclopaedia import NAMES
+from flows.worlds.ledgers import (
+    LARGEST,
+    LETTERS,
+    NUM_ITEMS_LONG,
+    ORDINALS,
+    UNKNOWN_QUANTITY,
+    Kind,
+    Ledger,
+    draw_ledger,
+)
+
+MASK = "[MASK]"
+LONGEST_MASK = NUM_ITEMS_LONG // 2  # a mask covers half of a text at most
+FIRST_MASKED = 1  # the first entry stays: it says whether results are totals
+_ENTRY = re.compile(r"(\w+) (\w+) (\w+) (makes|most) (\w+(?: \+ \d+)?) \.")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a ledger: `third 9 me makes 21 .`"""
+
+    ordinal: str
+    quantity: str
+    item: str
+    verb: str
+    result: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.ordinal} {self.quantity} {self.item} {self.verb} {self.result} ."
+
+
+def entries_of(ledger: Ledger) -> list[Entry]:
+    """The lines of a ledger's text.
+
+    >>> ledger = Ledger("Baba", "total", ("cr", "fo"), ("7", "5"))
+    >>> [entry.text for entry in entries_of(ledger)]
+    ['first 7 cr makes 7 .', 'second 5 fo makes 12 .']
+    """
+    verb = "most" if ledger.kind == "most" else "makes"
+    held = zip(ORDINALS, ledger.quantities, ledger.items, strict=False)
+    return [Entry(o, q, item, verb, ledger.comes_to(n)) for n, (o, q, item) in enumerate(held, 1)]
+
+
+def parse_entries(text: str) -> list[Entry] | None:
+    """The entries that a text consists of; None if it has anything else, or nothing.
+
+    >>> [entry.result for entry in parse_entries("first x cr makes x . second 5 fo makes x + 5 .")]
+    ['x', 'x + 5']
+    """
+    words = " ".join(text.split())
+    entries = [Entry(*match.groups()) for match in _ENTRY.finditer(words)]
+    if not entries or " ".join(entry.text for entry in entries) != words:
+        return None
+    return entries
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A ledger whose entries `start` to `end` (from 0, without `end`) are masked."""
+
+    ledger: Ledger
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        entries = [entry.text for entry in entries_of(self.ledger)]
+        shown = [*entries[: self.start], MASK, *entries[self.end :]]
+        return f"{self.ledger.entity} has {' '.join(shown)}"
+
+    @property
+    def step(self) -> str:
+        """The masked text."""
+        return " ".join(entry.text for entry in entries_of(self.ledger)[self.start : self.end])
+
+    def distractors(self, rng: random.Random, number: int) -> list[str]:
+        """Wrong steps. The first is wrong from its first entry on, the second from its second, and
+        so on; the last is wrong in its last entry alone. A sum is at most 3 off in the first of
+        three distractors, 4 to 6 in the second, 7 to 9 in the third, so that all differ."""
+        truth = entries_of(self.ledger)[self.start : self.end]
+        others = self._other_items()
+        wrong = []
+        for i in range(number):
+            first_wrong = len(truth) - 1
+            if i < number - 1:
+                first_wrong = min(i, first_wrong)
+            size = rng.randint(i * LARGEST // number + 1, (i + 1) * LARGEST // number)
+            offset = rng.choice((-1, 1)) * size
+            other = rng.choice(others[i::number])
+            lines = [
+                entry.text if n < first_wrong else _with_result(entry, offset, other)
+                for n, entry in enumerate(truth)
+            ]
+            wrong.append(" ".join(lines))
+        return wrong
+
+    def _other_items(self) -> list[str]:
+        """Items that are never the most among the masked entries."""
+        true = {entry.result for entry in entries_of(self.ledger)[self.start : self.end]}
+        return [item for item in self.ledger.items if item not in true]
+
+
+def _with_result(entry: Entry, offset: int, other: str) -> str:
+    """The entry with another result: a sum that is `offset` off, at least 1, or another item."""
+    result = other
+    if entry.verb == "makes":
+        *unknown, total = entry.result.split()
+        wrong = int(total) + offset
+        if wrong < 1:
+            wrong = int(total) - offset
+        result = " ".join([*unknown, str(wrong)])
+    return replace(entry, result=result).text
+
+
+def draw_masked(
+    rng: random.Random, names: Sequence[str], length: int, kind: Kind | None = None
+) -> Masked:
+    """A long ledger with a mask of `length` entries, anywhere but on the first entry."""
+    ledger = draw_ledger(rng, names, kind, NUM_ITEMS_LONG)
+    start = rng.randint(FIRST_MASKED, NUM_ITEMS_LONG - length)
+    return Masked(ledger, start, start + length)
+
+
+def true_letter(text: str, options: Sequence[str]) -> str | None:
+    """The letter of the only option whose results are right; None for a text that is not a masked
+    ledger, or if not exactly one option is right."""
+    before = _before_the_mask(text)
+    if before is None:
+        return None
+    lettered = zip(LETTERS, options, strict=False)
+    right = [letter for letter, option in lettered if _continues(before, option)]
+    if len(right) != 1:
+        return None
+    return right[0]
+
+
+def _before_the_mask(text: str) -> list[Entry] | None:
+    shown, mask, _ = " ".join(text.split()).partition(f" {MASK}")
+    entity, has, entries = shown.partition(" has ")
+    if not mask or not has or entity not in NAMES:
+        return None
+    parsed = parse_entries(entries)
+    if parsed is None or not _follow(parsed, parsed[0].verb):
+        return None
+    return parsed
+
+
+def _continues(before: list[Entry], option: str) -> bool:
+    masked = parse_entries(option)
+    return masked is not None and _follow([*before, *masked], before[0].verb)
+
+
+def _follow(entries: list[Entry], verb: str) -> bool:
+    """Whether entries are those of a ledger from its first entry on, with the right results."""
+    kind: Kind = "total"
+    if verb == "most":
+        kind = "most"
+    elif entries[0].quantity == UNKNOWN_QUANTITY:
+        kind = "unknown"
+    if not all(entry.quantity.isdecimal() for entry in entries[kind == "unknown" :]):
+        return False
+    items = tuple(entry.item for entry in entries)
+    quantities = tuple(entry.quantity for entry in entries)
+    return entries_of(Ledger("", kind, items, quantities)) == entries
+
+
+@dataclass(frozen=True)
+class MaskedTask:
+    """A held-out task; `length` is the number of masked entries."""
+
+    task_id: str
+    text: str
+    options: tuple[str, ...]
+    answer: str
+    length: int
+
+
+def held_out_tasks(seed: int, num_tasks: int) -> list[MaskedTask]:
+    """Tasks about ledgers of a separate world; every length of mask equally often."""
+    rng = random.Random(f"masked {seed}")
+    tasks = []
+    for i in range(num_tasks):
+        length = 1 + i % LONGEST_MASK
+        masked = draw_masked(rng, NAMES, length)
+        options = [masked.step, *masked.distractors(rng, len(LETTERS) - 1)]
+        rng.shuffle(options)
+        answer = true_letter(masked.text, options)
+        assert answer is not None
+        tasks.append(
+            MaskedTask(f"masked-{seed}-{i:04d}", masked.text, tuple(options), answer, length)
+        )
+    return tasks
