@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from flows.method import Method, opened
 from flows.run import Player, Run
+from flows.runtime.machines import MachinePool
 from flows.runtime.record import open_run
 from flows.runtime.request import Request
 from flows.runtime.unread import UnreadError
@@ -73,13 +74,16 @@ class PilotRun(Run[Any]):
         return player
 
 
-def play_pilot(method: Method, request: Request, force: bool = False) -> Notes:
+def play_pilot(
+    method: Method, request: Request, force: bool = False, pool: MachinePool | None = None
+) -> Notes:
     """Play the first step of every phase of a run, without updates and held-out scores.
 
     The tables are those of the run itself, which continues from them. After the place of the first
     update they are of a policy that this update would have changed: the run makes those again.
 
-    Raises ValueError as `Method.run` does, and for a flow that trains nothing.
+    `pool`: machines that it shares with other runs. Raises ValueError as `Method.run` does, and for
+    a flow that trains nothing.
     """
     cfg = method.load(request)
     if not isinstance(cfg, MethodSettings):
@@ -89,7 +93,7 @@ def play_pilot(method: Method, request: Request, force: bool = False) -> Notes:
     )
     with (
         open_run(request, cfg, force=force) as store,
-        opened(first_step, store, request.run, kind=PilotRun) as run,
+        opened(first_step, store, request.run, kind=PilotRun, pool=pool) as run,
     ):
         assert isinstance(run, PilotRun)
         try:
