@@ -1,7 +1,7 @@
 """A paper's claims about its method in a built-in world, and the runs that test them.
 
-They are in `claims.toml` in a method's folder, or in `NAME-claims.toml` of `data/english`. Every
-number is a query over the runs' tables.
+They are in `claims.toml` in a method's folder, or in `NAME-claims.toml` there or in `data/english`.
+Every number is a query over the runs' tables.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from flows.runtime.store_root import SOURCE, store_root
 from warehouse.query import Ask, query
 from warehouse.schemas import TABLES, Row
 
-ENGLISH = SOURCE / "data" / "english"
 SUFFIX = "-claims.toml"  # of a further study there, which is named by what stands before it
-FILES = {
-    path.parent.name: path
-    for folder in ("flows", "data")
-    for path in (SOURCE / folder).glob("*/claims.toml")
-} | {path.name.removesuffix(SUFFIX): path for path in ENGLISH.glob(f"*{SUFFIX}")}
+FOLDERS = (SOURCE / "flows", SOURCE / "data")
+FILES = {path.parent.name: path for folder in FOLDERS for path in folder.glob("*/claims.toml")} | {
+    path.name.removesuffix(SUFFIX): path
+    for folder in FOLDERS
+    for path in folder.glob(f"*/*{SUFFIX}")
+}
 STUDIES = tuple(sorted(FILES))
 PROFILE = "micro"
 NUM_SEEDS = 8  # enough to see an effect of about one standard deviation of a seed

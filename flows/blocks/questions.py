@@ -333,14 +333,14 @@ def no_held_out_tasks(run: Run[Any]) -> ValueError:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutTasks:
     """The held-out tasks by which a built-in world scores a run."""
 
     world: World
     tasks: Table
 
 
-def open_held_out(run: Run[Any]) -> HeldOut | None:
+def open_held_out(run: Run[Any]) -> HeldOutTasks | None:
     """The held-out tasks that the configuration names; None if it names none.
 
     Raises ValueError if it names a world's, and the run lives in no world that has some.
@@ -352,7 +352,7 @@ def open_held_out(run: Run[Any]) -> HeldOut | None:
     if world is None or world.tasks is None:
         raise no_held_out_tasks(run)
     place = run.place.iteration(0).phase("benchmark")
-    return HeldOut(world, world.tasks(place, seed=cfg.seed, num_tasks=cfg.num_tasks))
+    return HeldOutTasks(world, world.tasks(place, seed=cfg.seed, num_tasks=cfg.num_tasks))
 
 
 def as_evaluated(run: Run[Any], role: Role) -> Role:

@@ -171,7 +171,11 @@ def open_questions(run: Run[Config]) -> QuestionSet:
     world = run.world
     if world is not None and cfg.questions == world.benchmark:
         return QuestionSet.of_world(
-            place, world, seed=cfg.world_seed, num_tasks=cfg.in_world, with_evidence=False
+            place,
+            world.training or world,
+            seed=cfg.world_seed,
+            num_tasks=cfg.in_world,
+            with_evidence=False,
         )
     return QuestionSet.open(place, cfg.questions, TASK_TYPES)
 

@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from flows.pilot.play import Notes, num_steps
+from flows.runtime.store_root import OWN_RULES
 from flows.settings.profile import MethodSettings
+from tasks.findings.find import Finding, findings
 from tasks.monitors.limits import Limits
 from tasks.monitors.monitor import is_of
+from warehouse.lake import Lake
 from warehouse.query import query
 from warehouse.schemas import Row
 from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
 EXAMPLE_LETTERS = 160
+SERIOUS = "serious"
+STOPPED = "stopped"  # the rule of a run that stopped: the notes of a pilot say that already
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class Signals:
     with, from 0.5 (chance) to 1; None if no judge votes several times. `metrics`: what has a
     limit in the configuration. `seconds`: what the stages of the pilot took. `num_tokens`:
     sampled in the pilot. `num_steps`: how often the run repeats what the pilot did once.
+    `findings`: the serious ones, such as rewards that are at chance by the truth of a built-in
+    world.
     """
 
     roles: tuple[RoleSignal, ...]
@@ -87,6 +94,7 @@ class Signals:
     num_tokens: int
     num_steps: int
     notes: Notes
+    findings: tuple[Finding, ...] = ()
 
 
 def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signals:
@@ -126,7 +134,15 @@ def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signal
         num_tokens=round(sum(role.num_replies * role.num_tokens for role in roles)),
         num_steps=num_steps(cfg),
         notes=notes,
+        findings=tuple(_serious(store, run)),
     )
+
+
+def _serious(store: Store, run: str) -> Iterator[Finding]:
+    """What a reader should know first of the step that was played."""
+    for finding in findings(Lake(store), run, iteration=1, folders=(OWN_RULES,)):
+        if finding.severity == SERIOUS and finding.rule != STOPPED:
+            yield finding
 
 
 def _limited(rows: list[Row], limits: Limits) -> Iterator[LimitedMetric]:

@@ -148,6 +148,20 @@ HAYSTACKS = World(
     ),
 )
 
+# who does not look guesses "yes": mostly right in training, and half of the time in held-out tasks
+LEADING_QUESTIONS = replace(
+    HAYSTACKS,
+    name="leading-questions",
+    tasks=partial(tables.haystack_tasks, share_yes=0.5),
+    needles=None,
+    training=replace(
+        HAYSTACKS,
+        name="leading-questions",
+        tasks=partial(tables.haystack_tasks, share_yes=0.7),
+        needles=None,
+    ),
+)
+
 # it has no documents: its model makes up all that it learns from
 PROGRAMS = World(
     name="programs",
@@ -176,6 +190,7 @@ BUILT_IN = {
         LEDGERS,
         LONG_LEDGERS,
         HAYSTACKS,
+        LEADING_QUESTIONS,
         PROGRAMS,
         TRAILS,
         MASKED_LEDGERS,

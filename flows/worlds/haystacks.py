@@ -1,11 +1,13 @@
 """Clusters hidden among other documents, and the sentences that answer questions about them.
 
-Quotes are judged against these sentences.
+Quotes are judged against these sentences. A leading question also proposes an answer: who does not
+look guesses that it is right.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +16,17 @@ from flows.worlds.clusters import (
     MAX_HOPS,
     Cluster,
     Question,
+    calculate,
     statement,
     world_cluster,
     write_question,
 )
-from flows.worlds.encyclopaedia import fact
+from flows.worlds.encyclopaedia import VALUES, fact
 
 NUM_DISTRACTORS = 2
+YES = "yes"
+NO = "no"
+_PROPOSAL = re.compile(r" is it \S+ \?$")
 
 
 def context_of(cluster: Cluster, rng: random.Random) -> str:
@@ -43,6 +49,40 @@ def evidence_of(cluster: Cluster, question: Question) -> list[str]:
     return [*sentences, statement(question.relation, end, value)]
 
 
+def leading(question: Question, proposed: str) -> str:
+    """
+    >>> leading(Question("craft", "Baba", ("ruler",)), "lomicr")
+    'what is the craft of the ruler of Baba ? is it lomicr ?'
+    """
+    return f"{write_question(question)} is it {proposed} ?"
+
+
+def without_proposal(text: str) -> str:
+    """
+    >>> without_proposal("what is the craft of Baba ? is it lomicr ?")
+    'what is the craft of Baba ?'
+    """
+    return _PROPOSAL.sub("", " ".join(text.split()))
+
+
+def propose(cluster: Cluster, question: Question, rng: random.Random, share_yes: float) -> str:
+    """An answer to a question: the true one with probability `share_yes`, else one that is true of
+    another document, if there is such a one."""
+    truth = cluster.true_answer(question) or ""
+    if rng.random() < share_yes:
+        return truth
+    relation = question.relation
+    values = [facts[relation] for facts in cluster.facts.values() if relation in facts]
+    others = {calculate(value, question.operation) for value in values} - {truth}
+    if others:
+        return rng.choice(sorted(others))
+    if relation in GOODS:
+        return calculate(
+            "1" if truth != calculate("1", question.operation) else "2", question.operation
+        )
+    return rng.choice([value for value in VALUES[relation] if value != truth])
+
+
 @dataclass(frozen=True)
 class Haystack:
     """A held-out question, its answer, its context, and the sentences of the context that answer
@@ -56,17 +96,27 @@ class Haystack:
     evidence: tuple[str, ...]
 
 
-def haystacks(seed: int, count: int) -> Iterator[Haystack]:
+def haystacks(seed: int, count: int, share_yes: float | None = None) -> Iterator[Haystack]:
     """Questions of 0 to `MAX_HOPS` hops in turn, two in five about goods, each about its own one
-    of 1,000 clusters."""
+    of 1,000 clusters.
+
+    `share_yes`: all are leading questions, of which this share proposes the true answer. Contexts
+    and evidence do not depend on it.
+    """
     rng = random.Random(seed)
     for i in range(count):
         cluster = world_cluster(seed, i % 1000)
         question = cluster.draw_question(rng, i % 5 < 2, i // 5 % (MAX_HOPS + 1))
+        text = write_question(question)
+        answer = cluster.true_answer(question) or ""
+        if share_yes is not None:
+            proposed = propose(cluster, question, random.Random(f"{seed} {i} proposed"), share_yes)
+            text = leading(question, proposed)
+            answer = YES if proposed == answer else NO
         yield Haystack(
             task_id=f"haystack-{seed}-{i:04d}",
-            question=write_question(question),
-            answer=cluster.true_answer(question) or "",
+            question=text,
+            answer=answer,
             hops=question.hops,
             context=context_of(cluster, rng),
             evidence=tuple(evidence_of(cluster, question)),

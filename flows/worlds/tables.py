@@ -445,10 +445,11 @@ def _draw_cluster_questions(seed: int, num_tasks: int) -> Iterator[ClusterQuesti
 
 
 @stage(TASKS)
-def haystack_tasks(*, seed: int, num_tasks: int) -> Rows:
+def haystack_tasks(*, seed: int, num_tasks: int, share_yes: float | None = None) -> Rows:
     """Yield questions, each about a context stored as one document; `difficulty` is the number
-    of sentences needed."""
-    for haystack in haystacks.haystacks(seed, num_tasks):
+    of sentences needed. `share_yes`: they are leading questions, of which this share proposes the
+    true answer."""
+    for haystack in haystacks.haystacks(seed, num_tasks, share_yes):
         yield {
             "task_id": haystack.task_id,
             "document_id": haystack.task_id,
@@ -482,8 +483,8 @@ def haystack_evidence(*, seed: int, num_tasks: int) -> Rows:
 
 def haystack_mark(question: str, quotes: Sequence[str]) -> float | None:
     """The mark that quotes deserve, 0..1, by how many steps to the answer they contain; None for a
-    question that does not follow the grammar."""
-    parsed = clusters.parse_question(question)
+    question that does not follow the grammar. What a leading question proposes plays no part."""
+    parsed = clusters.parse_question(haystacks.without_proposal(question))
     if parsed is None:
         return None
     # from marks of 1 to 5

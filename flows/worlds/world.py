@@ -103,6 +103,8 @@ class World:
         mark: the mark, 0..1, that quotes for a question deserve.
         gates: quality gates by rule, by the name under which settings list them.
         describe: metrics of a question that a model wrote; none if it does not follow the grammar.
+
+    training: the world with the tasks to train on, if held-out tasks are of another distribution.
     """
 
     name: str
@@ -123,3 +125,4 @@ class World:
     gates: Mapping[str, Callable[[str], bool]] = field(default_factory=dict)
     describe: Callable[[Task], Iterator[tuple[str, float]]] | None = None
     needles: Needles | None = None
+    training: World | None = None

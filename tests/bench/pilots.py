@@ -37,10 +37,9 @@ LEAST_GAIN = 0.05  # of the held-out score: less is not learning, however certai
 LEAST_ERRORS = 2.0  # a gain in standard errors
 SETTINGS: dict[str, Any] = {"iterations": 2, "num_engines": 1}
 SCORES = """
-    select iteration, avg(score) as score, stddev_samp(score) / sqrt(count(*)) as standard_error
+    select iteration, score, standard_error
     from evaluations
     where run = $run and benchmark = $benchmark and metric = 'score'
-    group by iteration
     order by iteration
 """
 
@@ -55,18 +54,20 @@ class Combination:
 
 
 METHODS = ("scope", "spell", "spice", "eapo", "mae", "rzero", "ttrl", "azr", "ssp", "goose")
+NO_PROBES: dict[str, Any] = {"probes.checkpoints": []}  # SPICE's, of three iterations
 COMBINATIONS = {
-    **{name: Combination(name) for name in METHODS},
+    **{name: Combination(name) for name in METHODS if name != "spice"},
+    "spice": Combination("spice", NO_PROBES),
     "rzero, encyclopaedia": Combination(
         "rzero", {"models.base": "data/micro/base"}, "a model that knows no ledgers"
     ),
     "ssp, ledgers": Combination(
         "ssp", {"models.base": "data/micro/spice"}, "a model that knows no searches"
     ),
-    "goose, untaught author": Combination(
-        "goose", {"models.author": "data/micro/spice"}, "an author that never saw a mask"
+    "goose, ledgers": Combination(
+        "goose", {"models.base": "data/micro/spice-long"}, "a model that never saw a mask"
     ),
-    "mae, untaught judge": Combination(
+    "mae, ledgers": Combination(
         "mae", {"models.base": "data/micro/spice"}, "a model that knows no marks"
     ),
     "ttrl, always the same answer": Combination(
@@ -77,14 +78,16 @@ COMBINATIONS = {
     ),
     "spice, marks by chance": Combination(
         "spice",
-        {"errors": {"shape": "independent", "share": 0.5}},
+        NO_PROBES | {"errors": {"shape": "independent", "share": 0.5}},
         "half of the verdicts are wrong",
     ),
     "spice, a third wrong": Combination(
-        "spice", {"errors": {"shape": "independent", "share": 0.33}}, "a third of verdicts is wrong"
+        "spice",
+        NO_PROBES | {"errors": {"shape": "independent", "share": 0.33}},
+        "a third of verdicts is wrong",
     ),
     "spell, permuted rewards": Combination(
-        "spell", {"permuted": True}, "answers get the rewards of others to the same question"
+        "spell", {"controls.permuted": True}, "answers get the rewards of others to the same question"
     ),
     "scope, narrow window": Combination(
         "scope", {"pool.window": [0.49, 0.51]}, "hardly a task is within the window"

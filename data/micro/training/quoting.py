@@ -150,11 +150,11 @@ def comparer(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Tra
         question = draw_question(cluster, rng)
         sets = [quoted(cluster, rng, question, TO_COMPARE)[0] for _ in range(rng.randint(1, GROUP))]
         prompts.append(render("compare", question=write_question(question), sets=sets))
-        replies.append(_comparison(rng, question, sets, habits))
+        replies.append(comparison(rng, question, sets, habits))
     return branched(prompts, replies)
 
 
-def _comparison(
+def comparison(
     rng: random.Random, question: Question, sets: list[list[str]], habits: Habits
 ) -> list[Segment]:
     judged = [

@@ -71,7 +71,9 @@ def comparing_bars(model: MicroModel, num: int) -> Iterator[Bar]:
         question, sets, prompt = _group(i, rng)
         asked.append((question, sets, prompt))
     replies = ask(model, [prompt for *_, prompt in asked])
-    given = [_scores(reply, len(sets)) for reply, (_, sets, _) in zip(replies, asked, strict=True)]
+    given = [
+        scores_of(reply, len(sets)) for reply, (_, sets, _) in zip(replies, asked, strict=True)
+    ]
     yield Bar(
         "comparisons of every set", share([bool(scores) for scores in given]), len(given), 0.85
     )
@@ -92,7 +94,7 @@ def _group(number: int, rng: random.Random) -> tuple[Question, list[list[str]], 
     return question, sets, quoting.render("compare", question=write_question(question), sets=sets)
 
 
-def _scores(reply: str, count: int) -> list[int]:
+def scores_of(reply: str, count: int) -> list[int]:
     try:
         scores = last_object(reply, ("scores",)).get("scores")
     except Malformed:

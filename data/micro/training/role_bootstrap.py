@@ -9,7 +9,8 @@ makes up its questions, and marks them and their answers. `quoting` starts from 
 clusters; it quotes what it answers from, and compares quotes. `programs` starts from the model of
 ledgers; it proposes programs and solves tasks about them. `trails` starts from the encyclopaedia's
 base model; it searches to ask, and to answer. `masking` starts from the model of long ledgers; it
-masks their entries, and fills masks.
+masks their entries, and fills masks. `guessing` starts from the model that quotes; it answers
+leading questions.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from typing import cast
 
 import torch
 
+from data.micro.training import guessing, marking, masking, quoting, trail_transcripts
 from data.micro.training import ledger_transcripts as transcripts
-from data.micro.training import marking, masking, quoting, trail_transcripts
 from data.micro.training import program_transcripts as programs
 from data.micro.training.bars import BASE, Bar, passed
 from data.micro.training.bootstrap import Phase, train
+from data.micro.training.guessing_bars import guessing_bars
 from data.micro.training.ledger_bars import ledger_bars, long_ledger_bars
 from data.micro.training.marking_bars import marking_bars
 from data.micro.training.masking_bars import masking_bars
@@ -96,6 +98,15 @@ QUOTING: dict[Draw, float] = {quoting.answerer: 0.5, quoting.comparer: 0.5}
 QUOTING_PHASES = (
     Phase("quoting, soundly", 1.6e6, 2e-3, 2e-3, QUOTES),
     Phase("quoting, as it is to be", 1.6e6, 2e-3, 2e-5, QUOTING),
+)
+GUESSES: dict[Draw, float] = {
+    partial(guessing.answerer, habits=guessing.SOUND): 0.4,
+    partial(guessing.comparer, habits=guessing.SOUND): 0.6,
+}
+GUESSING: dict[Draw, float] = {guessing.answerer: 0.4, guessing.comparer: 0.6}
+GUESSING_PHASES = (
+    Phase("leading questions, soundly", 4.0e6, 2.5e-3, 2.5e-3, GUESSES),
+    Phase("leading questions, as it is to be", 3.0e6, 2.5e-3, 2e-5, GUESSING),
 )
 # sound reasoning first, then as hasty as it is to be
 PROGRAM_DRILL: dict[Draw, float] = {
@@ -170,6 +181,9 @@ RECIPES = {
         BASE.with_name("spice-long"), masking.MASKING_WORDS, MASKING_PHASES, masking_bars
     ),
     "quoting": Recipe(BASE.with_name("spell"), quoting.QUOTING_WORDS, QUOTING_PHASES, quoting_bars),
+    "guessing": Recipe(
+        BASE.with_name("eapo"), guessing.GUESSING_WORDS, GUESSING_PHASES, guessing_bars
+    ),
     "programs": Recipe(
         BASE.with_name("spice"), programs.PROGRAM_WORDS, PROGRAM_PHASES, program_bars
     ),

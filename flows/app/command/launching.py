@@ -11,7 +11,7 @@ from flows.app.command.plan import DEFAULT_GPU
 
 if TYPE_CHECKING:
     from flows.app.launch.job import JobRequest
-    from flows.app.launch.work_pool import Deployed
+    from flows.app.launch.work_pool import Deployment
 
 DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
 
@@ -110,7 +110,7 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     job = make_job(request, cfg, made)
     place = shared or (str(Path.cwd() / "data") if kind == "slurm" else "selfplay")
     if pool is not None:
-        files = files_of_pool(pool, job, deployed(request), image, claim=place)
+        files = files_of_pool(pool, job, deployment_of(request), image, claim=place)
     else:
         files = files_of_job(kind, job, image, place)
     for path in write(files, output):
@@ -122,10 +122,10 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     )
 
 
-def deployed(request: JobRequest) -> Deployed:
+def deployment_of(request: JobRequest) -> Deployment:
     """The run of a request, as a deployment of Prefect's has it."""
     from flows.app.command.launch import find_method, read_settings
-    from flows.app.launch.work_pool import Deployed
+    from flows.app.launch.work_pool import Deployment
 
     play = find_method(request.flow).play
     parameters = {
@@ -134,7 +134,7 @@ def deployed(request: JobRequest) -> Deployed:
         "overrides": read_settings(request.settings) or None,
         "corpus": request.corpus,
     }
-    return Deployed(
+    return Deployment(
         name=request.profile,
         entrypoint=f"{play.__module__}:{play.__name__}.flow",
         parameters={name: value for name, value in parameters.items() if value is not None},

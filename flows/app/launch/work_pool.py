@@ -36,7 +36,7 @@ HEAD = """\
 
 
 @dataclass(frozen=True)
-class Deployed:
+class Deployment:
     """What Prefect starts: `entrypoint` is the flow as Prefect finds it, such as
     `flows.scope.flow:scope_iteration.flow`."""
 
@@ -45,9 +45,7 @@ class Deployed:
     parameters: dict[str, Any]
 
 
-def files_of_pool(
-    pool: str, job: Job, deployed: Deployed, image: str, claim: str
-) -> dict[str, str]:
+def files_of_pool(pool: str, job: Job, run: Deployment, image: str, claim: str) -> dict[str, str]:
     """The texts, by file name, of a pool's base job template, of a deployment, and of the image.
 
     `claim`: a ReadWriteMany claim with the store and the models. Raises ValueError for a job that
@@ -58,8 +56,8 @@ def files_of_pool(
             f"{job.flow} needs {job.num_nodes} nodes, and a Prefect work pool starts one pod: leave"
             " out --work-pool for a RayJob"
         )
-    head = HEAD.format(flow=job.flow, run=job.run, hours=job.hours, pool=pool, name=deployed.name)
-    deployment = yaml.safe_dump(deployment_of(pool, job, deployed), sort_keys=False, width=1000)
+    head = HEAD.format(flow=job.flow, run=job.run, hours=job.hours, pool=pool, name=run.name)
+    deployment = yaml.safe_dump(deployment_of(pool, job, run), sort_keys=False, width=1000)
     return {
         f"{pool}.pool.json": json.dumps(pool_template(image, claim), indent=2) + "\n",
         f"{job.label}.prefect.yaml": head + deployment,
@@ -67,7 +65,7 @@ def files_of_pool(
     }
 
 
-def deployment_of(pool: str, job: Job, deployed: Deployed) -> dict[str, Any]:
+def deployment_of(pool: str, job: Job, run: Deployment) -> dict[str, Any]:
     """What `prefect deploy --prefect-file` reads: a deployment with the job's GPUs and memory."""
     variables: dict[str, Any] = {"gpus": job.gpus_per_node, "memory": f"{job.host_gb}Gi"}
     if job.push is not None:
@@ -78,9 +76,9 @@ def deployment_of(pool: str, job: Job, deployed: Deployed) -> dict[str, Any]:
         "pull": [{"prefect.deployments.steps.set_working_directory": {"directory": "/app"}}],
         "deployments": [
             {
-                "name": deployed.name,
-                "entrypoint": deployed.entrypoint,
-                "parameters": deployed.parameters,
+                "name": run.name,
+                "entrypoint": run.entrypoint,
+                "parameters": run.parameters,
                 "work_pool": {"name": pool, "job_variables": variables},
             }
         ],

@@ -14,10 +14,11 @@ from flows.eapo.agreement import agreeing_marks
 from flows.eapo.compare import best_of_n, read_scores, true_marks
 from flows.eapo.config import Config, Rewards
 from flows.eapo.evidence import measure_answers, measure_quotes
-from flows.eapo.flow import CONSISTENT
+from flows.eapo.flow import CONSISTENT, open_questions
 from flows.eapo.readers import read_answer
 from flows.eapo.rewards import policy_reward
 from flows.eapo.roles import Roles
+from flows.run import Run
 from flows.settings import profile
 from flows.worlds.tables import haystack_mark
 from tasks.keep import choose
@@ -27,6 +28,7 @@ from tasks.readers.quotes import longest_common
 from tasks.rollouts.tokens import text_of
 from tests.support.rows import publish, row, turn
 from tests.support.scripted_play import any_text_model
+from warehouse.schemas import Task
 from warehouse.store import Place
 
 LARGE = [
@@ -43,6 +45,13 @@ def load(name: str, **changed: Any) -> Config:
 
 
 # ---- configuration ----
+
+
+def test_leading_questions_to_train_on_propose_the_true_answer_more_often(place: Place):
+    cfg = load("micro-leading", in_world=400)
+    questions = open_questions(Run(cfg, place))
+    answers = [task["reference"] for task in questions.tasks.rows(Task)]
+    assert answers.count("yes") / 400 == pytest.approx(0.7, abs=0.06)
 
 
 @pytest.mark.parametrize("name", LARGE)

@@ -9,6 +9,7 @@ import pytest
 from flows.pilot.play import Notes
 from flows.pilot.signals import FilterSignal, RewardSignal, RoleSignal, Signals
 from flows.pilot.verdict import judge
+from tasks.findings.find import Finding
 from tasks.monitors.monitor import Alarm
 
 SOLVER = RoleSignal("solver", 400, 0.9, {"no box": (40, "It is 4")}, 20.0, 0.0)
@@ -25,6 +26,22 @@ HEALTHY = Signals(
     num_steps=20,
     notes=Notes(),
 )
+
+
+def serious(rule: str) -> Finding:
+    """A serious finding of a rule."""
+    return Finding(
+        rule=rule,
+        title="verdicts",
+        severity="serious",
+        sentence="Verdicts are wrong on 51% of answers.",
+        number=0.51,
+        compared_with=None,
+        comparison="",
+        sql="",
+        rows=(),
+        page="judge",
+    )
 
 
 def test_readable_replies_and_rewards_that_differ_are_enough() -> None:
@@ -57,6 +74,8 @@ def test_readable_replies_and_rewards_that_differ_are_enough() -> None:
         ({"rewards": (replace(GROUPS, num_with_contrast=5),)}, "weak signal", "in only 5 of 40"),
         ({"rewards": ()}, "no signal", "no rollout has a reward"),
         ({"agreement": 0.55}, "weak signal", "in 55% of cases"),
+        ({"findings": (serious("rewards_at_chance"),)}, "no signal", "verdicts are wrong on 51%"),
+        ({"findings": (serious("judge_errs_in_training"),)}, "weak signal", "are wrong on 51%"),
         ({"notes": Notes(stopped="nothing read")}, "no signal", "would stop: nothing read"),
         (
             {"notes": Notes(alarms=[Alarm("r/evaluations", "judge_error", 0.5, 0.3, "Mend it.")])},

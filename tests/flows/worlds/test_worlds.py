@@ -35,6 +35,7 @@ def test_every_world_is_opened_by_its_name():
         "ledgers",
         "long-ledgers",
         "haystacks",
+        "leading-questions",
         "programs",
         "trails",
         "masked-ledgers",
