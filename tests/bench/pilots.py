@@ -87,7 +87,7 @@ COMBINATIONS = {
         "a third of verdicts is wrong",
     ),
     "spell, permuted rewards": Combination(
-        "spell", {"controls.permuted": True}, "answers get the rewards of others to the same question"
+        "spell", {"controls.permuted": True}, "the rewards of a question's answers are permuted"
     ),
     "scope, narrow window": Combination(
         "scope", {"pool.window": [0.49, 0.51]}, "hardly a task is within the window"
