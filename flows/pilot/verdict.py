@@ -98,7 +98,6 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
             "Use a stronger judge, or an answer that a rule can compare.",
         )
 
-
     for finding in signals.findings:
         outlook: Outlook = "weak signal"
         if finding.rule == AT_CHANCE:
