@@ -19,12 +19,13 @@ from warehouse.query import Ask, query
 from warehouse.schemas import TABLES, Row
 
 SUFFIX = "-claims.toml"  # of a further study there, which is named by what stands before it
-FOLDERS = (SOURCE / "flows", SOURCE / "data")
-FILES = {path.parent.name: path for folder in FOLDERS for path in folder.glob("*/claims.toml")} | {
-    path.name.removesuffix(SUFFIX): path
-    for folder in FOLDERS
-    for path in folder.glob(f"*/*{SUFFIX}")
-}
+# not all folders of data: that would list every run of the user's store
+FURTHER = (*(SOURCE / "flows").glob(f"*/*{SUFFIX}"), *(SOURCE / "data/english").glob(f"*{SUFFIX}"))
+FILES = {
+    path.parent.name: path
+    for folder in ("flows", "data")
+    for path in (SOURCE / folder).glob("*/claims.toml")
+} | {path.name.removesuffix(SUFFIX): path for path in FURTHER}
 STUDIES = tuple(sorted(FILES))
 PROFILE = "micro"
 NUM_SEEDS = 8  # enough to see an effect of about one standard deviation of a seed
