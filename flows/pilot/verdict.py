@@ -26,6 +26,7 @@ FEW_PASSED = 0.1
 FEW_AGREE = 0.6  # of a judge's votes with their majority; 0.5 is chance
 MANY_CUT_OFF = 0.5  # of a role's replies
 BETTER_REPLIES = "Add worked examples to the prompt, or use a larger model."
+STRONGER_JUDGE = "Use a stronger judge, or an answer that a rule can compare."
 AT_CHANCE = "rewards_at_chance"  # the finding that rewards have little to do with the truth
 ENOUGH_TASKS = 2  # with contrast, in an update: a run learns from few, if they are right
 
@@ -95,19 +96,14 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
             "weak signal",
             f"a judge's votes on one answer agree with their majority in"
             f" {percent(signals.agreement)} of cases, and 50% is chance",
-            "Use a stronger judge, or an answer that a rule can compare.",
+            STRONGER_JUDGE,
         )
-
     for finding in signals.findings:
-        outlook: Outlook = "weak signal"
+        problem = finding.sentence[0].lower() + finding.sentence[1:].rstrip(".")
         if finding.rule == AT_CHANCE:
-            outlook = "no signal"
-        yield Reason(
-            outlook,
-            finding.sentence[0].lower() + finding.sentence[1:].rstrip("."),
-            "Use a stronger judge, or an answer that a rule can compare. `selfplay findings` shows"
-            " the rows.",
-        )
+            yield Reason("no signal", problem, STRONGER_JUDGE)
+        else:
+            yield Reason("weak signal", problem, "`selfplay findings` shows its rows.")
 
 
 def _has_tasks(signals: Signals) -> bool:
