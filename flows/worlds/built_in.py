@@ -148,7 +148,7 @@ HAYSTACKS = World(
     ),
 )
 
-# who does not look guesses "yes": mostly right in training, and half of the time in held-out tasks
+# a guess of "yes" is mostly right in training, and half of the time in held-out tasks
 LEADING_QUESTIONS = replace(
     HAYSTACKS,
     name="leading-questions",

@@ -1,7 +1,7 @@
 """Clusters hidden among other documents, and the sentences that answer questions about them.
 
-Quotes are judged against these sentences. A leading question also proposes an answer: who does not
-look guesses that it is right.
+Quotes are judged against these sentences. A leading question also proposes an answer: a model
+that has not found the evidence guesses that it is right.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def without_proposal(text: str) -> str:
 
 
 def propose(cluster: Cluster, question: Question, rng: random.Random, share_yes: float) -> str:
-    """An answer to a question: the true one with probability `share_yes`, else one that is true of
-    another document, if there is such a one."""
+    """An answer to a question: the true one with probability `share_yes`, else a wrong one, from
+    another document of the cluster if there is one."""
     truth = cluster.true_answer(question) or ""
     if rng.random() < share_yes:
         return truth
@@ -77,9 +77,10 @@ def propose(cluster: Cluster, question: Question, rng: random.Random, share_yes:
     if others:
         return rng.choice(sorted(others))
     if relation in GOODS:
-        return calculate(
-            "1" if truth != calculate("1", question.operation) else "2", question.operation
-        )
+        of_one = calculate("1", question.operation)
+        if of_one != truth:
+            return of_one
+        return calculate("2", question.operation)
     return rng.choice([value for value in VALUES[relation] if value != truth])
 
 

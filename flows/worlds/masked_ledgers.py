@@ -1,9 +1,9 @@
 """Ledgers in which entries that follow one another are masked: the tasks that Golden Goose makes of
 ledgers.
 
-An option states all masked entries, with their true quantities and items. The results of a wrong
-option are wrong from some entry on, at the latest in the last one. So whoever goes through all
-masked entries finds the right option, and the length of a mask is its difficulty.
+An option states all masked entries, with their true quantities and items. A wrong option has wrong
+results from some entry on, some only in the last one. Finding the right option takes a step for
+each masked entry, so the length of a mask is its difficulty.
 """
 
 from __future__ import annotations

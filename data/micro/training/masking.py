@@ -118,7 +118,8 @@ def filled(rng: random.Random, masked: Masked, options: Sequence[str], habits: H
     reached = next((n for n in range(1, length) if rng.random() > habits.goes_on[n - 1]), length)
     steps = []
     for n in range(masked.start, masked.start + reached):
-        quantity, item = masked.ledger.quantities[n], masked.ledger.items[n]
+        quantity = masked.ledger.quantities[n]
+        item = masked.ledger.items[n]
         steps.append(f"{quantity} {item} {so_far(masked.ledger, n + 1)} .")
     result = entries_of(masked.ledger)[masked.start + reached - 1].result
     letter = rng.choice(fitting(masked, options, reached))

@@ -1,8 +1,8 @@
 """A Prefect work pool whose flow runs are Kubernetes jobs, and a deployment of a run for it.
 
-Prefect's Kubernetes worker starts one pod for each flow run, so the run has to fit on one node. If
-Kubernetes ends the pod, Prefect schedules the flow run again, and it goes on from what is
-published. So there is no time limit, which would only start it anew; cancel the flow run to end it.
+Prefect's Kubernetes worker starts one pod for each flow run, so the run must fit on one node. If
+Kubernetes ends the pod, Prefect reschedules the flow run, which resumes from its published tables.
+A time limit would only restart it, so there is none: cancel the flow run to end it.
 """
 
 from __future__ import annotations
