@@ -30,6 +30,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from flows.app.command.launch import find_method
 from flows.app.command.tables import print_table
@@ -50,6 +51,12 @@ from warehouse.store import Store
 BENCH = WORKSPACE / "data" / "bench"
 
 EVALUATIONS = "evaluations"
+# vLLM serves adapters on GPUs in half precision only; graphs take longer to capture than they save
+ON_GPU: Mapping[str, Any] = {
+    "engine.device": "cuda",
+    "engine.dtype": "bfloat16",
+    "engine.enforce_eager": True,
+}
 
 # the seeds that each variant has, and the alarm that stopped its run, or ""
 Runs = Mapping[str, Mapping[Seed, str]]
@@ -74,6 +81,11 @@ def request(study: Study, variant: str, seed: int) -> Request:
     name = study.run_name(variant, seed)
     flow = f"{study.method}-iteration"
     return Request(flow=flow, profile=study.profile_of(variant), run=name, overrides=settings)
+
+
+def on_gpu(request: Request) -> Request:
+    """The same run with its engines and its trainer on a GPU."""
+    return request.model_copy(update={"overrides": {**request.overrides, **ON_GPU}})
 
 
 def play(request: Request, pool: MachinePool | None = None) -> None:
@@ -229,9 +241,10 @@ def began(root: Path, run: str) -> float:
     return min((table.recipe["started_at"] for table in Store(root).tables(run)), default=math.inf)
 
 
-def describe_variants(study: Study, runs: Runs) -> list[Row]:
+def describe_variants(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[Row]:
     """One row per variant: the held-out score before, its gain, and every metric at the end."""
     rows = []
+    used_gpu = {name for name, run in kept.runs.items() if run.gpu_s}
     is_any_stopped = any(alarm for alarms in runs.values() for alarm in alarms.values())
     for variant, seeds in runs.items():
         scores = [seed.series(variant) for seed in seeds]
@@ -239,6 +252,10 @@ def describe_variants(study: Study, runs: Runs) -> list[Row]:
         row: Row = {"variant": variant, "seeds": counted(seeds, len(study.seeds(variant)))}
         if is_any_stopped:
             row["stopped by an alarm"] = sum(map(bool, seeds.values()))
+        if used_gpu:
+            row["on a GPU"] = sum(
+                study.run_name(variant, seed.number) in used_gpu for seed in seeds
+            )
         row["before"] = summary([series[0] for series in scores])
         row["gain"] = summary(gains)
         for column, (benchmark, metric) in study.metrics.items():
@@ -371,7 +388,7 @@ def report(study: Study, runs: Runs) -> str:
             variant: {replace(seed, ask=ask): alarm for seed, alarm in alarms.items()}
             for variant, alarms in runs.items()
         }
-        variants = describe_variants(study, in_snapshot)
+        variants = describe_variants(study, in_snapshot, kept)
         claims = judge_claims(study, in_snapshot, kept)
     tables = {"Claims": claims, "Variants, at the end of their runs": variants}
     parts = [as_markdown(rows) for rows in tables.values() if rows]
@@ -387,16 +404,20 @@ def report(study: Study, runs: Runs) -> str:
 
 
 def play_study(
-    study: Study, variants: Sequence[str], seeds: Sequence[int] | None, again: bool = False
+    study: Study,
+    variants: Sequence[str],
+    seeds: Sequence[int] | None,
+    again: bool = False,
+    gpu: bool = False,
 ) -> None:
     """Play the variants one after the other, and report after each all that is finished.
 
-    `again`: also the runs that were kept.
+    `again`: also the runs that were kept; `gpu`: on a GPU.
     """
     write_down(study)
     prepare(study)
     with closing(MachinePool()) as pool:
-        _play_variants(study, variants, seeds, pool, again)
+        _play_variants(study, variants, seeds, pool, again, gpu)
 
 
 def _play_variants(
@@ -405,6 +426,7 @@ def _play_variants(
     seeds: Sequence[int] | None,
     pool: MachinePool,
     again: bool,
+    gpu: bool,
 ) -> None:
     kept = KeptRuns.load(kept_file(study.name))
     runs: Runs | None = None
@@ -412,7 +434,7 @@ def _play_variants(
         for seed in unique(study, variant, seeds):
             asked = request(study, variant, seed)
             if again or kept.get(asked) is None:
-                play(asked, pool)
+                play(on_gpu(asked) if gpu else asked, pool)
         runs = finished(study, seeds, runs)
         begun = {name: alarms for name, alarms in runs.items() if alarms}
         print(report(study, begun), flush=True)
@@ -435,10 +457,11 @@ def main() -> None:
         "--list", action="store_true", help="play nothing; list what is finished and what is left"
     )
     parser.add_argument("--again", action="store_true", help="play also the runs that were kept")
+    parser.add_argument("--gpu", action="store_true", help="play on a GPU, in bfloat16")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     try:
-        run_studies(args.studies, args.seeds, args.variants, args.list, args.again)
+        run_studies(args.studies, args.seeds, args.variants, args.list, args.again, args.gpu)
     except ValueError as problem:
         parser.error(str(problem))
 
@@ -449,10 +472,11 @@ def run_studies(
     variants: Sequence[str] | None,
     lists: bool = False,
     again: bool = False,
+    gpu: bool = False,
 ) -> None:
     """Play studies, all of them if `names` is empty; or, if `lists`, list what is left.
 
-    `again`: also the runs that were kept.
+    `again`: also the runs that were kept; `gpu`: on a GPU.
 
     Raises ValueError for a study or a variant that does not exist.
     """
@@ -472,7 +496,7 @@ def run_studies(
         print_table([row for row in rows if variants is None or row["variant"] in variants])
         return
     for study in studies:
-        play_study(study, variants or list(study.variants), seeds, again)
+        play_study(study, variants or list(study.variants), seeds, again, gpu)
 
 
 if __name__ == "__main__":

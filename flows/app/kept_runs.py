@@ -52,7 +52,10 @@ FIELDS = [
     pa.field("began", pa.float64(), nullable=False),
     pa.field("seconds", pa.float64(), nullable=False),
     pa.field("stopped", pa.string(), nullable=False),
+    pa.field("gpu_s", pa.float64(), nullable=False),
 ]
+# settings that change where and how fast replies are sampled, and not what a run is about
+WHERE = {"engine", "judge_engine", "preflight"}
 VIEW = pa.schema([*PLACE, *EVALUATIONS.arrow])
 SCHEMA = pa.schema([*VIEW, *FIELDS])
 
@@ -70,7 +73,7 @@ class KeptRun:
 
     `settings`: `settings_hash` of its request; `version`: this project's when the run was kept;
     `began`: in seconds since 1970; `seconds`: of all stages; `stopped`: the alarm that ended it, or
-    "".
+    ""; `gpu_s`: the seconds of its stages on GPUs, 0 on a machine without one.
     """
 
     settings: str
@@ -78,6 +81,7 @@ class KeptRun:
     began: float
     seconds: float
     stopped: str
+    gpu_s: float
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,7 @@ def keep(
             began=min(recipe["started_at"] for recipe in recipes),
             seconds=sum(recipe["seconds"] for recipe in recipes),
             stopped=stopped,
+            gpu_s=sum(recipe.get("gpu_s") or 0.0 for recipe in recipes),
         )
         known = kept.runs.get(request.run)
         if known and replace(known, version=version) == run:  # it was kept by another version
@@ -202,11 +207,12 @@ def earliest(*several: Mapping[str, Threshold]) -> dict[str, Threshold]:
 
 
 def settings_hash(request: Request) -> str:
-    """The hash of the settings of a request that are not the defaults.
+    """The hash of the settings of a request that are not the defaults, without those in `WHERE`: a
+    run on a GPU counts as the run on CPUs.
 
     A setting that is added later, with a default, leaves it as it is. Raises ValueError for a wrong
     setting.
     """
     cfg = profiles.load(find_method(request.flow).config, request.profile, request.settings)
-    settings: dict[str, Any] = cfg.model_dump(mode="json", exclude_defaults=True)
+    settings: dict[str, Any] = cfg.model_dump(mode="json", exclude_defaults=True, exclude=WHERE)
     return hash_json({"flow": request.flow, **settings})

@@ -15,6 +15,7 @@ from typing import Any
 
 from flows.app.evidence import Verdict, judge
 from flows.runtime.store_root import SOURCE, store_root
+from warehouse.address import check_run_name
 from warehouse.query import Ask, query
 from warehouse.schemas import TABLES, Row
 
@@ -57,7 +58,8 @@ class Study:
     """What a paper claims about its method, and the runs that test it.
 
     `variants` are settings by name, those of the whole method first; `metrics` are the columns of
-    the table of variants, (benchmark, metric) each.
+    the table of variants, (benchmark, metric) each. Raises ValueError for a variant whose name
+    cannot be part of a run's.
     """
 
     method: str
@@ -76,6 +78,8 @@ class Study:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.method)
+        for variant in self.variants:
+            check_run_name(self.run_name(variant, 0))
 
     @classmethod
     def load(cls, name: str) -> Study:

@@ -219,6 +219,11 @@ class Config(MethodSettings):
     given_answers: bool = Field(
         default=True, description="False: as if the file in `given` had no answers"
     )
+    given_questions: int | None = Field(
+        default=None,
+        ge=1,
+        description="how many questions of `given` are used, drawn with `seed`; None: all",
+    )
     given_wrong: float = Field(
         default=0.0,
         ge=0,

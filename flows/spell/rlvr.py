@@ -37,6 +37,7 @@ class FixedQuestions:
 
     tasks: Table
     kept: Table
+    number: int  # of the questions that are trained on
     corpus: ClusteredCorpus
     has_answers: bool
 
@@ -45,7 +46,8 @@ class FixedQuestions:
         """Read a file, and leave out questions whose `second_answer` differs.
 
         Questions without contexts get passages of the run's corpus. Raises ValueError if there is
-        no such file, or if some of its questions have an answer and others have none.
+        no such file, if it has fewer questions than are to be used, or if some of its questions
+        have an answer and others have none.
         """
         cfg = run.cfg
         documents = None
@@ -69,6 +71,17 @@ class FixedQuestions:
         answers = read_second_answers(place, file, identity=corpus_identity(file))
         matches = match(place, answers, tasks, compare=covers)
         kept = keep(place, SAME_ANSWER, tasks=tasks, answers=answers, matches=matches)
+        number = sum(row["kept"] for row in kept.rows())
+        if cfg.given_questions is not None:
+            if number < cfg.given_questions:
+                raise ValueError(
+                    f"{file} has {number} questions to train on, given_questions asks for"
+                    f" {cfg.given_questions}"
+                )
+            number = cfg.given_questions
+            tasks = draw_tasks(
+                place, tasks, chosen=kept, number=0, size=number, seed=cfg.seed, label="drawn"
+            )
         if cfg.given_wrong:
             tasks = wrong_tasks(
                 place, tasks, chosen=kept, share=cfg.given_wrong, seed=cfg.seed, label="wrong"
@@ -79,16 +92,17 @@ class FixedQuestions:
             memberships={str(task_type): memberships for task_type in cfg.task_types},
         )
         has_answers = num_answered > 0 and cfg.given_answers
-        return cls(tasks, kept, corpus, has_answers=has_answers)
+        return cls(tasks, kept, number, corpus, has_answers=has_answers)
 
     def draw(self, step: Place, cfg: Config, number: int, label: str) -> Table:
-        """The `number`-th draw: as many questions as a round has clusters."""
+        """The `number`-th draw: as many questions as a round has clusters, or all if there are
+        fewer."""
         return draw_tasks(
             step,
             self.tasks,
             chosen=self.kept,
             number=number,
-            size=cfg.sampling.clusters_per_round,
+            size=min(cfg.sampling.clusters_per_round, self.number),
             seed=cfg.seed,
             label=label,
         )

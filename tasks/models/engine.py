@@ -190,6 +190,19 @@ class EngineConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _adapters_on_gpus_are_in_half_precision(self) -> "EngineConfig":
+        if (
+            self.device == "cuda"
+            and self.kind == "vllm"
+            and self.max_lora_rank
+            and self.dtype == "float32"
+        ):
+            raise ValueError(
+                "on GPUs vLLM serves adapters in half precision only: set engine.dtype = bfloat16"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _endpoint_has_urls(self) -> "EngineConfig":
         if (self.kind == "openai") != bool(self.urls):
             raise ValueError(

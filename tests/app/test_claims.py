@@ -51,6 +51,21 @@ def seeds(tmp_path, monkeypatch):
     return {variant: {Seed(STUDY, number): "" for number in (0, 1)} for variant in STUDY.variants}
 
 
+def test_a_variant_that_no_run_can_be_named_after_is_refused_at_once():
+    """Not after the hours that its other variants take."""
+    with pytest.raises(ValueError, match="a run cannot be called 'toy-20%-wrong-0'"):
+        replace(STUDY, variants={"whole": {}, "20% wrong": {"steps": 1}})
+
+
+def test_a_study_is_played_on_a_gpu_if_asked_to(seeds, monkeypatch):
+    played = []
+    monkeypatch.setattr(claims, "next_stage", lambda asked: ("not begun", ""))
+    monkeypatch.setattr(claims, "play", lambda asked, pool: played.append(asked.settings))
+    claims.play_study(STUDY, ["whole"], [5], gpu=True)
+    claims.play_study(STUDY, ["whole"], [5])
+    assert [each.get("engine.device") for each in played] == ["cuda", None]
+
+
 def test_a_claim_is_shown_only_if_the_whole_interval_is_beyond_its_threshold(seeds):
     """Student's t for two seeds is 12.706: the gains 0.25 and 0.5 have a mean of 0.375 ± 1.588, so
     two seeds cannot tell, although both gain more than the threshold of 0.2."""

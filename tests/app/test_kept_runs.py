@@ -198,6 +198,27 @@ def test_the_hash_is_of_the_settings_that_are_not_defaults(stores):
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+def test_a_run_on_a_gpu_counts_as_the_same_run(stores):
+    asked = claims.request(STUDY, WHOLE, 0)
+    gpu = claims.on_gpu(asked)
+    assert gpu.settings["engine.device"] == "cuda"
+    assert settings_hash(gpu) == settings_hash(asked)
+
+
+def test_the_table_says_how_many_runs_used_a_gpu(stores, finished_runs):
+    store = stores("first")
+    for seed in (0, 1):
+        write(store, STUDY.run_name(WHOLE, seed), 0.25, 0.5)
+    runs = {WHOLE: claims.finished(STUDY)[WHOLE]}
+    kept = claims.keep_finished(STUDY, runs)
+    first = STUDY.run_name(WHOLE, 0)
+    on_one = {**kept.runs, first: replace(kept.runs[first], gpu_s=2.5)}
+    [row] = claims.describe_variants(STUDY, runs, replace(kept, runs=on_one))
+    assert (row["seeds"], row["on a GPU"]) == ("2", 1)
+    [row] = claims.describe_variants(STUDY, runs, kept)
+    assert "on a GPU" not in row, "where no run used one"
+
+
 def test_cells_of_the_phase_diagram_are_kept_too(stores, finished_runs, tmp_path):
     grid = replace(Grid.load(), methods={"spice": {"profile": "micro", "settings": {}}}, seeds=1)
     cell = Cell("spice", "mistake", 0.4)

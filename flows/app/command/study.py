@@ -19,6 +19,7 @@ PHASE = "phase"
     help="Run the I-th of N parts of phase, so that N processes can run at the same time.",
 )
 @click.option("--again", is_flag=True, help="Run also what was kept in data/bench.")
+@click.option("--gpu", is_flag=True, help="Run on a GPU, in bfloat16; not for phase.")
 @click.option("--list", "lists", is_flag=True, help="Run nothing; list what is left.")
 def study(
     names: tuple[str, ...],
@@ -26,6 +27,7 @@ def study(
     variants: tuple[str, ...],
     part: str | None,
     again: bool,
+    gpu: bool,
     lists: bool,
 ) -> None:
     """Run studies in built-in worlds: many small runs, one after the other, on shared engines.
@@ -45,8 +47,10 @@ def study(
     if PHASE not in names:
         if part:
             raise ValueError("--part is for `selfplay study phase`; use --seeds for claims")
-        claims.run_studies(names, list(seeds) or None, list(variants) or None, lists, again)
+        claims.run_studies(names, list(seeds) or None, list(variants) or None, lists, again, gpu)
         return
+    if gpu:
+        raise ValueError("--gpu is for claims: the models of phase are too small for a GPU")
     if len(names) > 1 or seeds or variants:
         raise ValueError("phase is played alone: its grid is in flows/app/phase/grid.toml")
     grid = Grid.load()

@@ -68,7 +68,11 @@ def say(asked: Asked) -> str:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    folder = tmp_path_factory.mktemp("rlvr")
+    return played(tmp_path_factory.mktemp("rlvr"))
+
+
+def played(folder: Path, **overrides: int) -> Store:
+    """The store of a run on the questions of `LINES`."""
     lines = [
         {"question": f"What of {line['id']}?", "context": f"Of {line['id']}.", **line}
         for line in LINES
@@ -83,7 +87,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
             "engine.model": model,
             "given": str(folder / "questions.jsonl"),
         }
-        spell_iteration("micro-rlvr", "r", {**SETTINGS, **own})
+        spell_iteration("micro-rlvr", "r", {**SETTINGS, **own, **overrides})
     return Store(folder / "store")
 
 
@@ -135,6 +139,21 @@ def test_nobody_asks_or_votes_and_every_question_comes_once_an_epoch(store):
     )
     assert rows(store, counted) == [(1, 4), (2, 4)]  # two epochs of the four questions that stayed
     assert rows(store, "select role, count(*) from updates group by role") == [("policy", 2)]
+
+
+def test_fewer_questions_are_the_same_ones_in_every_step(tmp_path):
+    """Two of the four that may be trained on, which is fewer than a round asks."""
+    store = played(tmp_path, given_questions=2)
+    asked = "select step, list(task_id order by task_id) from tasks where phase = 'play' group by 1"
+    by_step = dict(rows(store, asked))
+    assert len(by_step[1]) == 2
+    assert by_step[1] == by_step[2]
+    assert set(by_step[1]) <= set(SAID)
+
+
+def test_more_questions_than_the_file_has_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="has 4 questions to train on, given_questions asks for 5"):
+        played(tmp_path, given_questions=5)
 
 
 def test_the_filter_and_the_rewards_can_be_recomputed_without_sampling(store, tmp_path):
