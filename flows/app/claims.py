@@ -85,7 +85,7 @@ def request(study: Study, variant: str, seed: int) -> Request:
 
 def on_gpu(request: Request) -> Request:
     """The same run with its engines and its trainer on a GPU."""
-    return request.model_copy(update={"overrides": {**request.overrides, **ON_GPU}})
+    return request.model_copy(update={"overrides": {**(request.overrides or {}), **ON_GPU}})
 
 
 def play(request: Request, pool: MachinePool | None = None) -> None:
