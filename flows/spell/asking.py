@@ -43,16 +43,19 @@ AGAIN = "asked before"
 BOTH_SIDES = "about documents that are held out and others"
 MOST_LAPS = 4  # how often a cluster is asked about, at most
 FEW = 0.05  # of a round's replies: a writer that gives fewer questions is not asked again
+GAVE_FEW = f"fewer than {FEW:.0%} of its last replies gave a new question that can be used"
+ASKED_ALL = f"it was asked about everything {MOST_LAPS} times"
 
 
 @dataclass
 class QuestionLists:
-    """The questions taken so far, those about documents that are held out, and why the others were
-    not taken."""
+    """The questions taken so far, those about documents that are held out, why the others were not
+    taken, and why there are fewer than were wanted, if so."""
 
     questions: list[Row] = field(default_factory=list)
     held_out: list[Row] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
+    short_because: str | None = ASKED_ALL
 
     @property
     def num_asked(self) -> int:
@@ -95,7 +98,11 @@ def write_questions(
         _take(written, questions, count, num_held_out, second_answers)
         after = len(written.questions) + len(written.held_out)
         log.info("%s: %d of %d questions", step.path, after, count + num_held_out)
-        if after >= count + num_held_out or after - before < FEW * questions.tasks.num_rows:
+        if after >= count + num_held_out:
+            written.short_because = None
+            break
+        if after - before < FEW * questions.tasks.num_rows:
+            written.short_because = GAVE_FEW
             break
     return written
 

@@ -179,8 +179,11 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     click.echo(f"{out}: {len(questions)} questions from {written.num_asked} replies")
     if test is not None:
         click.echo(f"{test}: {len(written.held_out)} questions about other documents")
-    if len(written.questions) + len(written.held_out) < count + num_held_out:
-        click.echo(f"fewer than the {count + num_held_out} wanted: the writer had no more to ask")
+    if written.short_because:
+        click.echo(
+            f"fewer than the {count + num_held_out} wanted, for {written.short_because}: take a"
+            " larger model, or more documents"
+        )
         sys.exit(1)
 
 
