@@ -135,32 +135,37 @@ def finished(study: Study, seeds: Sequence[int] | None = None, known: Runs | Non
 def progress(study: Study, seeds: Sequence[int] | None = None) -> list[Row]:
     """One row per variant: its finished seeds, what the others would play next, and the time left.
 
-    A run takes as long as the finished ones of its variant did, or those of its study.
+    A run takes as long as the finished ones of its variant did on CPUs, or those of its study.
     """
     kept = KeptRuns.load(kept_file(study.name))
-    # of each variant: the next stage of each seed that is left, and the finished seeds' seconds
+    # of each variant: the next stage of each seed that is left; the finished seeds, and the seconds
+    # of those that used no GPU
     left: dict[str, dict[int, str]] = {variant: {} for variant in study.variants}
-    finished_in: dict[str, dict[int, float]] = {variant: {} for variant in study.variants}
+    finished_seeds: dict[str, list[int]] = {variant: [] for variant in study.variants}
+    cpu_seconds: dict[str, list[float]] = {variant: [] for variant in study.variants}
     for variant in study.variants:
         for seed in unique(study, variant, seeds):
             asked = request(study, variant, seed)
             stage, _ = next_stage(asked)
-            if stage is None:
-                finished_in[variant][seed] = seconds(study.run_name(variant, seed))
-            elif kept_run := kept.get(asked):
-                finished_in[variant][seed] = kept_run.seconds
-            else:
+            kept_run = kept.get(asked)
+            if stage is not None and kept_run is None:
                 left[variant][seed] = stage
-    of_study = [s for by_seed in finished_in.values() for s in by_seed.values()]
+                continue
+            finished_seeds[variant].append(seed)
+            if kept_run is None:
+                cpu_seconds[variant].append(seconds(asked.run))
+            elif not kept_run.gpu_s:
+                cpu_seconds[variant].append(kept_run.seconds)
+    of_study = list(chain.from_iterable(cpu_seconds.values()))
     rows = []
     for variant in study.variants:
-        of_variant = list(finished_in[variant].values())
+        of_variant = cpu_seconds[variant]
         next_stages = together(left[variant])
         rows.append(
             {
                 "study": study.name,
                 "variant": variant,
-                "finished seeds": ", ".join(map(str, finished_in[variant])),
+                "finished seeds": ", ".join(map(str, finished_seeds[variant])),
                 "left": "; ".join(
                     f"{', '.join(map(str, numbers))}: {stage}"
                     for stage, numbers in next_stages.items()

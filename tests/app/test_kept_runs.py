@@ -219,6 +219,19 @@ def test_the_table_says_how_many_runs_used_a_gpu(stores, finished_runs):
     assert "on a GPU" not in row, "where no run used one"
 
 
+def test_how_long_runs_take_is_not_told_by_those_on_a_gpu(stores, finished_runs, monkeypatch):
+    write(stores("first"), STUDY.run_name(WHOLE, 0), 0.25, 0.5)
+    report()
+    stores("second")
+    [whole, _] = claims.progress(STUDY)
+    assert whole["minutes left"] == 0
+    kept = KeptRuns.load(claims.kept_file("toy"))
+    runs = {name: replace(run, gpu_s=2.5) for name, run in kept.runs.items()}
+    monkeypatch.setattr(KeptRuns, "load", lambda path: replace(kept, runs=runs))
+    [whole, _] = claims.progress(STUDY)
+    assert (whole["finished seeds"], whole["minutes left"]) == ("0", None)
+
+
 def test_cells_of_the_phase_diagram_are_kept_too(stores, finished_runs, tmp_path):
     grid = replace(Grid.load(), methods={"spice": {"profile": "micro", "settings": {}}}, seeds=1)
     cell = Cell("spice", "mistake", 0.4)
