@@ -19,7 +19,7 @@ PHASE = "phase"
     help="Run the I-th of N parts of phase, so that N processes can run at the same time.",
 )
 @click.option("--again", is_flag=True, help="Run also what was kept in data/bench.")
-@click.option("--gpu", is_flag=True, help="Run on a GPU, in bfloat16; not for phase.")
+@click.option("--gpu", is_flag=True, help="Run on a GPU, in float16; not for phase.")
 @click.option("--list", "lists", is_flag=True, help="Run nothing; list what is left.")
 def study(
     names: tuple[str, ...],

@@ -88,7 +88,7 @@ def test_a_stop_string_is_a_token_where_words_are_tokens():
 
 def test_adapters_on_gpus_need_half_precision():
     settings = {"model": "m", "max_model_len": 8, "device": "cuda", "dtype": "float32"}
-    with pytest.raises(ValueError, match=r"set engine\.dtype = bfloat16"):
+    with pytest.raises(ValueError, match=r"set engine\.dtype = float16 or bfloat16"):
         EngineConfig(**settings, max_lora_rank=8)
     assert EngineConfig(**settings).max_lora_rank == 0
     assert EngineConfig(**{**settings, "dtype": "bfloat16"}, max_lora_rank=8).dtype == "bfloat16"
