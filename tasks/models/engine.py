@@ -198,7 +198,8 @@ class EngineConfig(BaseModel):
             and self.dtype == "float32"
         ):
             raise ValueError(
-                "on GPUs vLLM serves adapters in half precision only: set engine.dtype = float16 or bfloat16"
+                "on GPUs vLLM serves adapters in half precision only: set engine.dtype = float16 or"
+                " bfloat16"
             )
         return self
 
