@@ -77,6 +77,9 @@ class Execution:
     seconds: float
 
 
+Report = dict[str, Any]  # what a child says of a program: see `sandbox_child`
+
+
 class Sandbox:
     """At most `num_workers` programs at once, each in a process of its own.
 
@@ -107,17 +110,20 @@ class Sandbox:
         Runs of one job differ in the interpreter's hash seed, so that an output which depends on
         the order of a set, on an address or on chance is found out.
         """
-        return self._threads.map(self._run_job, jobs)
+        # Arguments and outputs are parsed in this thread only: in several at once, CPython before
+        # 3.12 may raise "AST constructor recursion depth mismatch" (gh-106905).
+        readable = [(program, _arguments(text), num_runs) for program, text, num_runs in jobs]
+        for reports in self._threads.map(self._run_job, readable):
+            if reports is None:
+                yield Execution(None, None, NOT_LITERAL, 0.0)
+            else:
+                yield agreed([execution_of(report) for report in reports])
 
-    def _run_job(self, job: tuple[str, str, int]) -> Execution:
-        program, text, num_runs = job
-        try:
-            arguments = arguments_of(text)
-        except ValueError:
-            return Execution(None, None, NOT_LITERAL, 0.0)
-        return agreed(
-            [self._interpreter(seed).run(program, arguments) for seed in range(1, num_runs + 1)]
-        )
+    def _run_job(self, job: tuple[str, str | None, int]) -> list[Report] | None:
+        program, arguments, num_runs = job
+        if arguments is None:
+            return None
+        return [self._interpreter(seed).run(program, arguments) for seed in range(1, num_runs + 1)]
 
     def _interpreter(self, seed: int) -> Interpreter:
         """This thread's interpreter with a hash seed."""
@@ -157,16 +163,17 @@ class Interpreter:
         if self._settings.unconfined:
             return
         trial = self.run(TRIAL, "()")
-        if trial.output != str(TRIAL_REFUSES):
+        if trial.get("output") != str(TRIAL_REFUSES):
             raise RuntimeError(
                 "programs cannot be run here, as the kernel does not confine them"
-                f" ({trial.reason or 'system calls were not refused'}). Linux on x86_64 or aarch64"
-                " with seccomp does, in containers, too. To run programs that you trust without"
-                " any protection, set sandbox.unconfined=true"
+                f" ({execution_of(trial).reason or 'system calls were not refused'}). Linux on"
+                " x86_64 or aarch64 with seccomp does, in containers, too. To run programs that you"
+                " trust without any protection, set sandbox.unconfined=true"
             )
 
-    def run(self, program: str, arguments: str) -> Execution:
-        """Run a program's `f`; `arguments` is the text of a tuple of literals.
+    def run(self, program: str, arguments: str) -> Report:
+        """What the child reports of a program's `f`; `arguments` is the text of a tuple of
+        literals.
 
         A process that is lost, perhaps to the system's own limits, is replaced once.
         """
@@ -178,10 +185,10 @@ class Interpreter:
         if result is None:
             self.end()
             self._start()
-            return Execution(None, None, LOST, 0.0)
-        return execution_of(result)
+            return {"reason": LOST, "seconds": 0.0}
+        return result
 
-    def _asked(self, program: str, arguments: str) -> dict[str, Any] | None:
+    def _asked(self, program: str, arguments: str) -> Report | None:
         """The child's result; None if it is lost."""
         job = {"program": program, "arguments": arguments, **self._settings.model_dump()}
         pipe = self._process.stdout
@@ -212,17 +219,17 @@ class Interpreter:
                     pipe.close()
 
 
-def execution_of(result: dict[str, Any]) -> Execution:
-    """The result that the child reports, believed as far as it can be checked here."""
-    seconds = result["seconds"]
-    if "output" in result:
+def execution_of(report: Report) -> Execution:
+    """What the child reports, believed as far as it can be checked here."""
+    seconds = report["seconds"]
+    if "output" in report:
         try:
-            return Execution(canonical(result["output"]), None, None, seconds)
+            return Execution(canonical(report["output"]), None, None, seconds)
         except ValueError:
             return Execution(None, None, "its output is no literal", seconds)
-    if "error" in result:
-        return Execution(None, result["error"], f"raised {result['error']}", seconds)
-    return Execution(None, None, result["reason"], seconds)
+    if "error" in report:
+        return Execution(None, report["error"], f"raised {report['error']}", seconds)
+    return Execution(None, None, report["reason"], seconds)
 
 
 def agreed(runs: Sequence[Execution]) -> Execution:
@@ -303,6 +310,14 @@ def arguments_of(text: str) -> str:
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise ValueError(f"no arguments: {text[:80]!r}")
     return canonical(f"({text.strip()}\n,)" if call.args else "()")
+
+
+def _arguments(text: str) -> str | None:
+    """`arguments_of`, or None for a text that holds no arguments."""
+    try:
+        return arguments_of(text)
+    except ValueError:
+        return None
 
 
 def equal(left: str, right: str) -> bool:

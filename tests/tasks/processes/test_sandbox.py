@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tasks.processes.sandbox import (
     arguments_of,
     canonical,
     equal,
+    execution_of,
     literal,
 )
 
@@ -34,7 +37,7 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interprete
 
 def outcome(interpreter: Interpreter, program: str, arguments: str = "()") -> str | None:
     """The output of a program, or the reason why it has none."""
-    result = interpreter.run(program, arguments)
+    result = execution_of(interpreter.run(program, arguments))
     return result.reason if result.output is None else result.output
 
 
@@ -223,8 +226,23 @@ def test_an_output_that_depends_on_hashes_or_addresses_is_not_deterministic() ->
 def test_a_process_that_is_lost_is_replaced(tmp_path: Path) -> None:
     interpreter = Interpreter(SETTINGS, 1, str(tmp_path))
     os.kill(interpreter._process.pid, 9)
-    assert interpreter.run("def f(): return 1", "()").output == "1"
+    assert outcome(interpreter, "def f(): return 1") == "1"
     interpreter.end()
+
+
+def test_one_thread_parses_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.11 fails now and then if several threads parse at once."""
+    parsed_by = set()
+
+    def parse(source: str, mode: str = "exec") -> ast.AST:
+        parsed_by.add(threading.get_ident())
+        return compile(source, "<unknown>", mode, ast.PyCF_ONLY_AST)
+
+    monkeypatch.setattr(ast, "parse", parse)
+    with Sandbox(SETTINGS, num_workers=3) as sandbox:
+        done = list(sandbox.run([("def f(a): return [a]", str(i), 2) for i in range(6)]))
+    assert [execution.output for execution in done] == [f"[{i}]" for i in range(6)]
+    assert parsed_by == {threading.get_ident()}
 
 
 def test_no_process_and_no_folder_is_left_behind() -> None:
