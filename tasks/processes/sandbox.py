@@ -110,8 +110,9 @@ class Sandbox:
         Runs of one job differ in the interpreter's hash seed, so that an output which depends on
         the order of a set, on an address or on chance is found out.
         """
-        # Arguments and outputs are parsed in this thread only: in several at once, CPython before
-        # 3.12 may raise "AST constructor recursion depth mismatch" (gh-106905).
+        # Arguments and outputs are parsed in this thread only: CPython counts a parser's depth for
+        # all threads together, so one of several that parse at once may get a SystemError ("AST
+        # constructor recursion depth mismatch", seen with 3.11).
         readable = [(program, _arguments(text), num_runs) for program, text, num_runs in jobs]
         for reports in self._threads.map(self._run_job, readable):
             if reports is None:
