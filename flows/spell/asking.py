@@ -55,7 +55,7 @@ class QuestionLists:
     questions: list[Row] = field(default_factory=list)
     held_out: list[Row] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
-    short_because: str | None = ASKED_ALL
+    short_because: str | None = None
 
     @property
     def num_asked(self) -> int:
@@ -99,11 +99,11 @@ def write_questions(
         after = len(written.questions) + len(written.held_out)
         log.info("%s: %d of %d questions", step.path, after, count + num_held_out)
         if after >= count + num_held_out:
-            written.short_because = None
-            break
+            return written
         if after - before < FEW * questions.tasks.num_rows:
             written.short_because = GAVE_FEW
-            break
+            return written
+    written.short_because = ASKED_ALL
     return written
 
 

@@ -37,7 +37,7 @@ class FixedQuestions:
 
     tasks: Table
     kept: Table
-    number: int  # of the questions that are trained on
+    num_questions: int  # that are trained on
     corpus: ClusteredCorpus
     has_answers: bool
 
@@ -71,16 +71,22 @@ class FixedQuestions:
         answers = read_second_answers(place, file, identity=corpus_identity(file))
         matches = match(place, answers, tasks, compare=covers)
         kept = keep(place, SAME_ANSWER, tasks=tasks, answers=answers, matches=matches)
-        number = sum(row["kept"] for row in kept.rows())
+        num_questions = sum(row["kept"] for row in kept.rows())
         if cfg.given_questions is not None:
-            if number < cfg.given_questions:
+            if num_questions < cfg.given_questions:
                 raise ValueError(
-                    f"{file} has {number} questions to train on, given_questions asks for"
-                    f" {cfg.given_questions}"
+                    f"{file} has {num_questions} questions to train on, given_questions asks for"
+                    f" {cfg.given_questions}: ask for fewer"
                 )
-            number = cfg.given_questions
+            num_questions = cfg.given_questions
             tasks = draw_tasks(
-                place, tasks, chosen=kept, number=0, size=number, seed=cfg.seed, label="drawn"
+                place,
+                tasks,
+                chosen=kept,
+                number=0,
+                size=num_questions,
+                seed=cfg.seed,
+                label="drawn",
             )
         if cfg.given_wrong:
             tasks = wrong_tasks(
@@ -92,7 +98,7 @@ class FixedQuestions:
             memberships={str(task_type): memberships for task_type in cfg.task_types},
         )
         has_answers = num_answered > 0 and cfg.given_answers
-        return cls(tasks, kept, number, corpus, has_answers=has_answers)
+        return cls(tasks, kept, num_questions, corpus, has_answers=has_answers)
 
     def draw(self, step: Place, cfg: Config, number: int, label: str) -> Table:
         """The `number`-th draw: as many questions as a round has clusters, or all if there are
@@ -102,7 +108,7 @@ class FixedQuestions:
             self.tasks,
             chosen=self.kept,
             number=number,
-            size=min(cfg.sampling.clusters_per_round, self.number),
+            size=min(cfg.sampling.clusters_per_round, self.num_questions),
             seed=cfg.seed,
             label=label,
         )

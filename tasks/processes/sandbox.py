@@ -43,6 +43,8 @@ def f():
 """
 TRIAL_REFUSES = 4
 
+Report = dict[str, Any]  # what a child says of a program: see `sandbox_child`
+
 
 class SandboxSettings(BaseModel):
     """What a program may use."""
@@ -75,9 +77,6 @@ class Execution:
     error: str | None
     reason: str | None
     seconds: float
-
-
-Report = dict[str, Any]  # what a child says of a program: see `sandbox_child`
 
 
 class Sandbox:
@@ -113,8 +112,8 @@ class Sandbox:
         # Arguments and outputs are parsed in this thread only: CPython counts a parser's depth for
         # all threads together, so one of several that parse at once may get a SystemError ("AST
         # constructor recursion depth mismatch", seen with 3.11).
-        readable = [(program, _arguments(text), num_runs) for program, text, num_runs in jobs]
-        for reports in self._threads.map(self._run_job, readable):
+        parsed = [(program, _arguments(text), num_runs) for program, text, num_runs in jobs]
+        for reports in self._threads.map(self._run_job, parsed):
             if reports is None:
                 yield Execution(None, None, NOT_LITERAL, 0.0)
             else:
