@@ -30,7 +30,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from flows.app.command.launch import find_method
 from flows.app.command.tables import print_table
@@ -60,8 +60,20 @@ ON_GPU: Mapping[str, Any] = {
     "engine.enforce_eager": True,
 }
 
-# the seeds that each variant has, and the alarm that stopped its run, or ""
-Runs = Mapping[str, Mapping[Seed, str]]
+
+class End(NamedTuple):
+    """How a finished run ended.
+
+    `alarm`: that stopped it, or ""; `in_store`: whether the store holds the run to its end, and not
+    only the file of kept runs.
+    """
+
+    alarm: str = ""
+    in_store: bool = True
+
+
+# the seeds that each variant has, and how its run ended
+Runs = Mapping[str, Mapping[Seed, End]]
 
 
 def kept_file(name: str) -> Path:
@@ -118,19 +130,19 @@ def finished(study: Study, seeds: Sequence[int] | None = None, known: Runs | Non
     `seeds`: which to look for beside those that the study plays.
     """
     kept = KeptRuns.load(kept_file(study.name))
-    runs: dict[str, dict[Seed, str]] = {variant: {} for variant in study.variants}
-    for variant, alarms in runs.items():
+    runs: dict[str, dict[Seed, End]] = {variant: {} for variant in study.variants}
+    for variant, ends in runs.items():
         numbers = sorted({*study.seeds(variant), *(seeds or ())})
         for seed in (Seed(study, number) for number in numbers):
             if known and seed in known[variant]:
-                alarms[seed] = known[variant][seed]
+                ends[seed] = known[variant][seed]
                 continue
             asked = request(study, variant, seed.number)
             stage, alarm = next_stage(asked)
             if stage is None:
-                alarms[seed] = alarm
+                ends[seed] = End(alarm)
             elif kept_run := kept.get(asked):
-                alarms[seed] = kept_run.stopped
+                ends[seed] = End(kept_run.stopped, in_store=False)
     return runs
 
 
@@ -252,13 +264,13 @@ def describe_variants(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> l
     """One row per variant: the held-out score before, its gain, and every metric at the end."""
     rows = []
     used_gpu = {name for name, run in kept.runs.items() if run.gpu_s}
-    is_any_stopped = any(alarm for alarms in runs.values() for alarm in alarms.values())
+    is_any_stopped = any(end.alarm for ends in runs.values() for end in ends.values())
     for variant, seeds in runs.items():
         scores = [seed.series(variant) for seed in seeds]
         gains = [seed.gain(variant) for seed in seeds]
         row: Row = {"variant": variant, "seeds": counted(seeds, len(study.seeds(variant)))}
         if is_any_stopped:
-            row["stopped by an alarm"] = sum(map(bool, seeds.values()))
+            row["stopped by an alarm"] = sum(end.alarm != "" for end in seeds.values())
         if used_gpu:
             row["on a GPU"] = sum(
                 study.run_name(variant, seed.number) in used_gpu for seed in seeds
@@ -277,7 +289,7 @@ def judge_claims(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[R
     """One row per claim, over the seeds that all its variants have: claims of the paper first.
 
     The number of a seed is marked if an alarm stopped one of its runs. A claim about other tables
-    than `evaluations` rests on the seeds whose runs the store holds.
+    than `evaluations` rests on the seeds whose runs the store holds to their end.
     """
     rows = []
     written = earliest(write_down(study), kept.thresholds)
@@ -289,13 +301,17 @@ def judge_claims(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[R
             if all(seed in runs.get(other, {}) for other in others)
         ]
         if claim.tables != [EVALUATIONS]:
-            seeds = [seed for seed in seeds if in_store(claim, seed)]
+            seeds = [
+                seed
+                for seed in seeds
+                if all(runs[variant][seed].in_store for variant in claim.runs.values())
+            ]
         if not seeds:
             continue
         values = [seed.value(claim) for seed in seeds]
         by_seed = []
         for seed, value in zip(seeds, values, strict=True):
-            is_stopped = any(runs[variant][seed] for variant in claim.runs.values())
+            is_stopped = any(runs[variant][seed].alarm for variant in claim.runs.values())
             by_seed.append(f"{value:.3f}" + " (stopped)" * is_stopped)
         is_set_before = set_before(claim, written[claim.says], study, seeds, kept)
         verdict = claim.judge(values)
@@ -316,12 +332,6 @@ def judge_claims(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[R
             }
         )
     return rows
-
-
-def in_store(claim: Claim, seed: Seed) -> bool:
-    """Whether the store has tables of every run that a claim's number rests on."""
-    names = {seed.study.run_name(variant, seed.number) for variant in claim.runs.values()}
-    return all(any(open_store().tables(name)) for name in names)
 
 
 def _smallest_visible(effect: float) -> str:
@@ -370,9 +380,10 @@ def as_markdown(rows: list[Row]) -> str:
 def keep_finished(study: Study, runs: Runs) -> KeptRuns:
     """Keep the finished runs that the store holds; returns all that are kept now."""
     finished_here = [
-        (request(study, variant, seed.number), alarm)
-        for variant, alarms in runs.items()
-        for seed, alarm in alarms.items()
+        (request(study, variant, seed.number), end.alarm)
+        for variant, ends in runs.items()
+        for seed, end in ends.items()
+        if end.in_store
     ]
     path = kept_file(study.name)
     keep(path, open_store(), finished_here, write_down(study))
@@ -392,8 +403,8 @@ def report(study: Study, runs: Runs) -> str:
     given = {EVALUATIONS: kept.evaluations(names)}
     with snapshot(store_root(), others, names, given) as ask:
         in_snapshot = {
-            variant: {replace(seed, ask=ask): alarm for seed, alarm in alarms.items()}
-            for variant, alarms in runs.items()
+            variant: {replace(seed, ask=ask): end for seed, end in ends.items()}
+            for variant, ends in runs.items()
         }
         variants = describe_variants(study, in_snapshot, kept)
         claims = judge_claims(study, in_snapshot, kept)
@@ -443,7 +454,7 @@ def _play_variants(
             if again or kept.get(asked) is None:
                 play(on_gpu(asked) if gpu else asked, pool)
         runs = finished(study, seeds, runs)
-        begun = {name: alarms for name, alarms in runs.items() if alarms}
+        begun = {name: ends for name, ends in runs.items() if ends}
         print(report(study, begun), flush=True)
 
 

@@ -48,7 +48,10 @@ def seeds(tmp_path, monkeypatch):
             publish(
                 store.run(STUDY.run_name(variant, seed)).iteration(iteration), "evaluations", *rows
             )
-    return {variant: {Seed(STUDY, number): "" for number in (0, 1)} for variant in STUDY.variants}
+    return {
+        variant: {Seed(STUDY, number): claims.End() for number in (0, 1)}
+        for variant in STUDY.variants
+    }
 
 
 def test_a_variant_that_no_run_can_be_named_after_is_refused_at_once():
@@ -96,7 +99,7 @@ def test_a_claim_that_something_happens_needs_six_seeds_of_six():
 
 
 def test_a_row_of_too_few_seeds_says_so(seeds):
-    fewer = {"whole": seeds["whole"], "no Memory": {Seed(STUDY, 1): ""}}
+    fewer = {"whole": seeds["whole"], "no Memory": {Seed(STUDY, 1): claims.End()}}
     learns, helps = claims.judge_claims(STUDY, fewer)
     assert learns["seeds"] == "2 of 3"
     assert (helps["seeds"], helps["by seed"], helps["verdict"], helps["smallest visible"]) == (
@@ -144,7 +147,7 @@ def test_the_table_says_how_many_rows_would_be_shown_by_chance(seeds):
 
 
 def test_a_run_that_an_alarm_stopped_is_marked_wherever_its_numbers_are(seeds):
-    seeds["no Memory"][Seed(STUDY, 1)] = "reference_error is 0.9, the limit is 0.3"
+    seeds["no Memory"][Seed(STUDY, 1)] = claims.End("reference_error is 0.9, the limit is 0.3")
     learns, helps = claims.judge_claims(STUDY, seeds)
     assert (learns["by seed"], helps["by seed"]) == ("0.250, 0.500", "0.125, -0.125 (stopped)")
     assert [row["stopped by an alarm"] for row in claims.describe_variants(STUDY, seeds)] == [0, 1]

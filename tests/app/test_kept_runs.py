@@ -99,7 +99,7 @@ def test_a_run_with_other_settings_does_not_count(stores, finished_runs):
     report()
     stores("second")
     changed = replace(STUDY, variants={WHOLE: {}, ONE_STEP: {"steps": 2}})
-    assert claims.finished(STUDY)[ONE_STEP] == {Seed(STUDY, 0): ""}
+    assert claims.finished(STUDY)[ONE_STEP] == {Seed(STUDY, 0): claims.End(in_store=False)}
     assert claims.finished(changed)[ONE_STEP] == {}
 
 
@@ -113,11 +113,25 @@ def test_a_run_played_again_replaces_the_kept_one(stores, finished_runs):
     assert [row["score"] for row in kept.evaluations([name]).to_pylist()] == [0.25, 0.625]
 
 
+def test_an_unfinished_run_of_the_store_does_not_replace_a_kept_one(
+    stores, finished_runs, monkeypatch
+):
+    name = STUDY.run_name(WHOLE, 0)
+    write(stores("first"), name, 0.25, 0.5)
+    report()
+    write(stores("second"), name, 0.25)
+    monkeypatch.setattr(claims, "next_stage", lambda asked: ("iter-001/tasks: never made", ""))
+    report()
+    kept = KeptRuns.load(claims.kept_file("toy"))
+    assert [row["score"] for row in kept.evaluations([name]).to_pylist()] == [0.25, 0.5]
+
+
 def test_the_alarm_that_stopped_a_kept_run_is_known(stores, finished_runs):
     write(stores("first"), STUDY.run_name(WHOLE, 0), 0.25, 0.5)
-    claims.report(STUDY, {WHOLE: {Seed(STUDY, 0): "reference_error is 0.9"}})
+    claims.report(STUDY, {WHOLE: {Seed(STUDY, 0): claims.End("reference_error is 0.9")}})
     stores("second")
-    assert claims.finished(STUDY)[WHOLE] == {Seed(STUDY, 0): "reference_error is 0.9"}
+    [end] = claims.finished(STUDY)[WHOLE].values()
+    assert end == claims.End("reference_error is 0.9", in_store=False)
 
 
 def test_a_claim_about_other_tables_rests_on_runs_of_the_store(stores, finished_runs):
@@ -238,7 +252,7 @@ def test_cells_of_the_phase_diagram_are_kept_too(stores, finished_runs, tmp_path
     write(stores("first"), cell.run_name(0), 0.5, 0.6)
     play.report(grid, play.finished(grid))
     stores("second")
-    assert play.finished(grid) == {cell.run_name(0): (cell, "")}
+    assert play.finished(grid) == {cell.run_name(0): (cell, claims.End(in_store=False))}
     play.play_grid(grid)
     assert cell.run_name(0) not in finished_runs
     assert len(finished_runs) == len(list(play.planned(grid))) - 1

@@ -19,7 +19,7 @@ from warehouse.query import snapshot
 from warehouse.schemas import Row
 
 NAME = "phase"
-Finished = dict[str, tuple[Cell, str]]
+Finished = dict[str, tuple[Cell, claims.End]]
 NOTE = (
     "Written by `selfplay study phase` after every run. Scores are of one sampled answer to each of"
     " 2,000 held-out questions; *verdict error* is the share of verdicts that were not the truth. A"
@@ -96,7 +96,7 @@ def progress(grid: Grid) -> list[Row]:
 
 
 def finished(grid: Grid, known: Finished | None = None) -> Finished:
-    """The finished runs by name: their cell, and why they stopped before their end, or "".
+    """The finished runs by name: their cell, and how they ended.
 
     Runs in `known` are not looked at again.
     """
@@ -106,21 +106,21 @@ def finished(grid: Grid, known: Finished | None = None) -> Finished:
         if run.name in runs:
             continue
         asked = grid.request(run.cell, run.seed)
-        stage, stopped = claims.next_stage(asked)
+        stage, alarm = claims.next_stage(asked)
         if stage is None:
-            runs[run.name] = (run.cell, stopped)
+            runs[run.name] = (run.cell, claims.End(alarm))
         elif kept_run := kept.get(asked):
-            runs[run.name] = (run.cell, kept_run.stopped)
+            runs[run.name] = (run.cell, claims.End(kept_run.stopped, in_store=False))
     return runs
 
 
 def keep_finished(grid: Grid, runs: Finished) -> KeptRuns:
     """Keep the finished runs that the store holds; returns all that are kept now."""
-    stopped = {name: stopped for name, (_, stopped) in runs.items()}
+    ends = {name: end for name, (_, end) in runs.items() if end.in_store}
     finished_here = [
-        (grid.request(run.cell, run.seed), stopped[run.name])
+        (grid.request(run.cell, run.seed), ends[run.name].alarm)
         for run in planned(grid)
-        if run.name in stopped
+        if run.name in ends
     ]
     path = claims.kept_file(NAME)
     keep(path, open_store(), finished_here, {})
@@ -137,7 +137,7 @@ def report(grid: Grid, runs: Finished) -> None:
         results = Results(
             grid,
             {name: cell for name, (cell, _) in runs.items()},
-            frozenset(name for name, (_, stopped) in runs.items() if stopped),
+            frozenset(name for name, (_, end) in runs.items() if end.alarm),
             ask,
         )
         cells = results.cells()
