@@ -18,14 +18,17 @@ estimates how long the others take.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import functools
+import itertools
 import json
 import logging
 import math
+import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -51,13 +54,17 @@ from warehouse.store import Store
 BENCH = WORKSPACE / "data" / "bench"
 
 EVALUATIONS = "evaluations"
-# vLLM serves adapters on GPUs in half precision only. Next to a trainer in float32, the
-# log-probabilities of SmolLM2 in float16 err 64 times less than those in bfloat16 (k3). CUDA graphs
-# take longer to capture than they save.
+# vLLM serves adapters on GPUs in half precision only. From a trainer in float32, SmolLM2's
+# log-probabilities differ a hundred times less in float16 than in bfloat16 (data/bench/gpu.jsonl).
+# CUDA graphs take longer to capture than they save. The last three settings let parts of a study
+# share a GPU, where others start, sleep and wake at any time.
 ON_GPU: Mapping[str, Any] = {
     "engine.device": "cuda",
     "engine.dtype": "float16",
     "engine.enforce_eager": True,
+    "engine.fixed_kv_cache": True,
+    "engine.gpu_memory_utilization": 0.04,
+    "preflight": False,
 }
 
 
@@ -72,6 +79,10 @@ class End(NamedTuple):
     in_store: bool = True
 
 
+# (2, 3) is the second of three parts of a study, for processes that play side by side
+Part = tuple[int, int]
+WHOLE: Part = (1, 1)
+
 # the seeds that each variant has, and how its run ended
 Runs = Mapping[str, Mapping[Seed, End]]
 
@@ -81,11 +92,24 @@ def kept_file(name: str) -> Path:
     return BENCH / f"{name}-runs.parquet"
 
 
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait until no other process that plays a part of a study is in this block."""
+    BENCH.mkdir(parents=True, exist_ok=True)
+    folder = os.open(BENCH, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def prepare(study: Study) -> None:
     """Prepare the corpus that its runs learn from."""
     if study.corpus:
         method = find_method("prepare-corpus")
-        method.run(Request(flow=method.name, profile=study.corpus, run=study.corpus))
+        with one_at_a_time():
+            method.run(Request(flow=method.name, profile=study.corpus, run=study.corpus))
 
 
 def request(study: Study, variant: str, seed: int) -> Request:
@@ -95,6 +119,16 @@ def request(study: Study, variant: str, seed: int) -> Request:
     name = study.run_name(variant, seed)
     flow = f"{study.method}-iteration"
     return Request(flow=flow, profile=study.profile_of(variant), run=name, overrides=settings)
+
+
+def is_in_part(position: int, part: Part) -> bool:
+    """Whether the run at a position of a study, from 0, belongs to a part of it.
+
+    >>> [position for position in range(7) if is_in_part(position, (2, 3))]
+    [1, 4]
+    """
+    number, num_parts = part
+    return position % num_parts == number - 1
 
 
 def on_gpu(request: Request) -> Request:
@@ -427,15 +461,17 @@ def play_study(
     seeds: Sequence[int] | None,
     again: bool = False,
     gpu: bool = False,
+    part: Part = WHOLE,
 ) -> None:
     """Play the variants one after the other, and report after each all that is finished.
 
-    `again`: also the runs that were kept; `gpu`: on a GPU.
+    `again`: also the runs that were kept; `gpu`: on a GPU; `part`: only every so many-th run, as
+    `is_in_part` says.
     """
     write_down(study)
     prepare(study)
     with closing(MachinePool()) as pool:
-        _play_variants(study, variants, seeds, pool, again, gpu)
+        _play_variants(study, variants, seeds, pool, again, gpu, part)
 
 
 def _play_variants(
@@ -445,17 +481,20 @@ def _play_variants(
     pool: MachinePool,
     again: bool,
     gpu: bool,
+    part: Part,
 ) -> None:
     kept = KeptRuns.load(kept_file(study.name))
     runs: Runs | None = None
+    position = itertools.count()
     for variant in variants:
         for seed in unique(study, variant, seeds):
             asked = request(study, variant, seed)
-            if again or kept.get(asked) is None:
+            if is_in_part(next(position), part) and (again or kept.get(asked) is None):
                 play(on_gpu(asked) if gpu else asked, pool)
         runs = finished(study, seeds, runs)
         begun = {name: ends for name, ends in runs.items() if ends}
-        print(report(study, begun), flush=True)
+        with one_at_a_time():
+            print(report(study, begun), flush=True)
 
 
 def main() -> None:
@@ -491,10 +530,11 @@ def run_studies(
     lists: bool = False,
     again: bool = False,
     gpu: bool = False,
+    part: Part = WHOLE,
 ) -> None:
     """Play studies, all of them if `names` is empty; or, if `lists`, list what is left.
 
-    `again`: also the runs that were kept; `gpu`: on a GPU.
+    `again`: also the runs that were kept; `gpu`: on a GPU; `part`: every so many-th run of each.
 
     Raises ValueError for a study or a variant that does not exist.
     """
@@ -514,7 +554,7 @@ def run_studies(
         print_table([row for row in rows if variants is None or row["variant"] in variants])
         return
     for study in studies:
-        play_study(study, variants or list(study.variants), seeds, again, gpu)
+        play_study(study, variants or list(study.variants), seeds, again, gpu, part)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ def arguments(served: Serving) -> list[str]:
     if config.device == "cuda":
         made += ["--tensor-parallel-size", str(config.tensor_parallel)]
         made += ["--gpu-memory-utilization", str(config.gpu_memory_utilization)]
+        if config.fixed_kv_cache:
+            made += ["--kv-cache-memory-bytes", str(config.kv_cache_bytes)]
     else:
         made += ["--kv-cache-memory-bytes", str(config.kv_cache_bytes or GIB), "--enforce-eager"]
         made += ["--block-size", "32", "--no-enable-chunked-prefill"]

@@ -47,6 +47,8 @@ def engine_args(config: EngineConfig) -> Any:
             "enforce_eager": config.enforce_eager,
             "enable_sleep_mode": True,
         }
+        if config.fixed_kv_cache:
+            optional["kv_cache_memory_bytes"] = config.kv_cache_bytes
         # As in the trainer: by default vLLM rounds logits to the model's dtype, those around 20 to
         # eighths in bfloat16.
         overrides["head_dtype"] = "float32"

@@ -120,8 +120,10 @@ class EngineConfig(BaseModel):
     `model` is the HF folder or hub name loaded first; policies of the same architecture replace its
     weights in place. `max_lora_rank` 0 switches adapters off. `urls` and `api_key_env` (the *name*
     of an environment variable) are for `kind="openai"`; `kv_cache_bytes` is for CPUs,
-    `gpu_memory_utilization` for GPUs. `yarn` is for long contexts. `place="ray"` starts it on a
-    node of the Ray cluster that has room, which changes no row.
+    `gpu_memory_utilization` for GPUs. There vLLM measures what is free when it starts, which
+    engines of other runs disturb: those that share a GPU need a `fixed_kv_cache`. `yarn` is for
+    long contexts. `place="ray"` starts it on a node of the Ray cluster that has room, which changes
+    no row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -150,7 +152,13 @@ class EngineConfig(BaseModel):
     gpu_memory_utilization: float = Field(
         default=0.9, gt=0, le=1, description="share of a GPU's memory that vLLM takes"
     )
-    kv_cache_bytes: int = Field(default=1 << 28, gt=0, description="of the KV cache on CPUs")
+    kv_cache_bytes: int = Field(
+        default=1 << 28, gt=0, description="of the KV cache on CPUs, or of a fixed one on GPUs"
+    )
+    fixed_kv_cache: bool = Field(
+        default=False,
+        description="on GPUs a KV cache of kv_cache_bytes, not of the memory that is free",
+    )
     tensor_parallel: int = Field(default=1, ge=1, description="GPUs that share one model")
     max_lora_rank: int = Field(
         default=0, ge=0, description="largest rank of an adapter; 0: adapters are off"

@@ -69,6 +69,19 @@ def test_a_study_is_played_on_a_gpu_if_asked_to(seeds, monkeypatch):
     assert [each.get("engine.device") for each in played] == ["cuda", None]
 
 
+def test_parts_of_a_study_are_disjoint_and_complete(seeds, monkeypatch):
+    played = []
+    monkeypatch.setattr(claims, "next_stage", lambda asked: ("not begun", ""))
+    monkeypatch.setattr(claims, "play", lambda asked, pool: played.append(asked.run))
+    everything = list(STUDY.variants), [0, 1, 2]
+    for part in ((1, 2), (2, 2)):
+        claims.play_study(STUDY, *everything, part=part)
+    first, second = played[:3], played[3:]
+    assert not set(first) & set(second)
+    claims.play_study(STUDY, *everything)
+    assert sorted(first + second) == sorted(played[6:])
+
+
 def test_a_claim_is_shown_only_if_the_whole_interval_is_beyond_its_threshold(seeds):
     """Student's t for two seeds is 12.706: the gains 0.25 and 0.5 have a mean of 0.375 ± 1.588, so
     two seeds cannot tell, although both gain more than the threshold of 0.2."""

@@ -56,7 +56,7 @@ def test_a_cell_has_the_gain_of_its_seeds_and_says_which_collapsed(store, tmp_pa
     """0.5 to 0.4: four standard errors of a difference, 0.022, below the base model."""
     write(store, MISTAKE, 0, (0.5, 0.6, 0.4))
     write(store, MISTAKE, 1, (0.5, 0.6, 0.56))
-    runs = {MISTAKE.run_name(seed): (MISTAKE, "") for seed in (0, 1)}
+    runs = {MISTAKE.run_name(seed): (MISTAKE, claims.End()) for seed in (0, 1)}
     [cell], _ = reported(store, tmp_path, runs)
     assert (cell["errors"], cell["share"], cell["seeds"]) == ("mistake", 0.4, 2)
     assert cell["last"] - cell["before"] == pytest.approx(-0.02)
@@ -69,7 +69,7 @@ def test_a_run_that_stopped_by_itself_has_collapsed_in_the_iteration_that_it_did
     store, tmp_path
 ):
     write(store, MISTAKE, 0, (0.5, 0.55))
-    runs = {MISTAKE.run_name(0): (MISTAKE, "no rollout could be rewarded")}
+    runs = {MISTAKE.run_name(0): (MISTAKE, claims.End("no rollout could be rewarded"))}
     [cell], _ = reported(store, tmp_path, runs)
     assert (cell["collapsed"], cell["in iteration"]) == (1, 2)
 
@@ -83,8 +83,8 @@ def test_a_limit_is_proposed_from_clean_runs_and_its_delay_counted_from_the_coll
     write(store, clean, 0, (0.5, 0.6, 0.7), flat_group=0.1)
     write(store, clean, 1, (0.5, 0.6, 0.7), flat_group=0.15)
     write(store, MISTAKE, 0, (0.5, 0.5, 0.3), flat_group=0.4)
-    runs = {clean.run_name(0): (clean, ""), clean.run_name(1): (clean, "")}
-    runs |= {MISTAKE.run_name(0): (MISTAKE, "")}
+    runs = {clean.run_name(0): (clean, claims.End()), clean.run_name(1): (clean, claims.End())}
+    runs |= {MISTAKE.run_name(0): (MISTAKE, claims.End())}
     _, monitors = reported(store, tmp_path, runs)
     [flat] = [r for r in monitors if r["limit"] == "max_flat_group"]
     assert flat["now"] == 0.95

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from flows.app.claims import Part
 
 PHASE = "phase"
 
@@ -16,7 +20,7 @@ PHASE = "phase"
 @click.option(
     "--part",
     metavar="I/N",
-    help="Run the I-th of N parts of phase, so that N processes can run at the same time.",
+    help="Run the I-th of N parts, so that N processes can run at the same time.",
 )
 @click.option("--again", is_flag=True, help="Run also what was kept in data/bench.")
 @click.option("--gpu", is_flag=True, help="Run on a GPU, in float16; not for phase.")
@@ -45,9 +49,9 @@ def study(
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if PHASE not in names:
-        if part:
-            raise ValueError("--part is for `selfplay study phase`; use --seeds for claims")
-        claims.run_studies(names, list(seeds) or None, list(variants) or None, lists, again, gpu)
+        claims.run_studies(
+            names, list(seeds) or None, list(variants) or None, lists, again, gpu, read_part(part)
+        )
         return
     if gpu:
         raise ValueError("--gpu is for claims: the models of phase are too small for a GPU")
@@ -60,7 +64,7 @@ def study(
         play.play_grid(grid, read_part(part), again)
 
 
-def read_part(text: str | None) -> tuple[int, int]:
+def read_part(text: str | None) -> Part:
     """Raises ValueError for a text that is not I/N, or a part that does not exist.
 
     >>> read_part("2/3"), read_part(None)

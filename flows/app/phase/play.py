@@ -44,31 +44,30 @@ class PlannedRun:
         return self.cell.run_name(self.seed)
 
 
-def planned(grid: Grid, part: tuple[int, int] = (1, 1)) -> Iterator[PlannedRun]:
-    """Every run of a grid: all cells with the first seed, then with the next.
-
-    `part` (2, 3) is the second of three parts, for processes that play side by side.
-    """
+def planned(grid: Grid, part: claims.Part = claims.WHOLE) -> Iterator[PlannedRun]:
+    """Every run of a grid, or of a part of it: all cells with the first seed, then with the
+    next."""
     runs = (PlannedRun(cell, seed) for seed in range(grid.seeds) for cell in grid.cells())
-    number, num_parts = part
     for position, run in enumerate(runs):
-        if position % num_parts == number - 1:
+        if claims.is_in_part(position, part):
             yield run
 
 
-def play_grid(grid: Grid, part: tuple[int, int] = (1, 1), again: bool = False) -> None:
+def play_grid(grid: Grid, part: claims.Part = claims.WHOLE, again: bool = False) -> None:
     """Play the runs of a part that are not finished, and report after each.
 
     `part` is as in `planned`; `again`: also the runs that were kept.
     """
     runs = finished(grid)
-    report(grid, runs)
+    with claims.one_at_a_time():
+        report(grid, runs)
     with closing(MachinePool()) as pool:
         for run in planned(grid, part):
             if again or run.name not in runs:
                 claims.play(grid.request(run.cell, run.seed), pool)
                 runs = finished(grid, runs)
-                report(grid, runs)
+                with claims.one_at_a_time():
+                    report(grid, runs)
 
 
 def progress(grid: Grid) -> list[Row]:

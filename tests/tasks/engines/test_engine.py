@@ -94,6 +94,18 @@ def test_adapters_on_gpus_need_half_precision():
     assert EngineConfig(**{**settings, "dtype": "bfloat16"}, max_lora_rank=8).dtype == "bfloat16"
 
 
+def test_engines_that_share_a_gpu_have_a_cache_of_fixed_size(monkeypatch, folder):
+    """0.9 of what is free, which vLLM measures at its start, is a wrong size beside others."""
+    monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", SimpleNamespace(EngineArgs=dict))
+    sizes = {
+        fixed: engine_args(
+            config(folder, device="cuda", fixed_kv_cache=fixed, kv_cache_bytes=1 << 20)
+        ).get("kv_cache_memory_bytes")
+        for fixed in (False, True)
+    }
+    assert sizes == {False: None, True: 1 << 20}
+
+
 def test_urls_belong_to_endpoints(folder):
     with pytest.raises(ValidationError, match='urls belong to kind="openai"'):
         config(folder, urls=("http://localhost/v1",))
