@@ -41,6 +41,7 @@ from warehouse.store import Place
 LEFT_OUT = Query.beside(__file__, "left_out")
 ONE_PER_DOCUMENT = Query.beside(__file__, "one_per_document")
 NOT_NEEDED = "another question of its document is drawn"
+NOT_DRAWN = "not drawn into its group"
 
 
 @method(Config)
@@ -82,6 +83,7 @@ def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[P
         tasks=tasks,
         group_size=cfg.challenger.group_size,
         seed=cfg.seed,
+        limits=(Limit(0, NOT_DRAWN),),  # for nothing that is wrong with them
         label="left-out",
     )
     answers = answer(  # l.9, l.17

@@ -3,11 +3,12 @@ and expected rows."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
 
-from flows.spice.flow import LEFT_OUT, ONE_PER_DOCUMENT
+from flows.spice.flow import LEFT_OUT, NOT_DRAWN, ONE_PER_DOCUMENT
 from tasks.keep import Limit, keep
 from tests.support.rows import publish, row
 from warehouse.store import Table
@@ -37,6 +38,7 @@ def left_out(place, *tasks, group_size: int = 8, seed: int = 0) -> Table:
         tasks=publish(place, "tasks", *tasks),
         group_size=group_size,
         seed=seed,
+        limits=(Limit(0, NOT_DRAWN),),
         label="left-out",
     )
 
@@ -73,8 +75,9 @@ def test_a_group_keeps_the_ratio_of_valid_to_invalid_attempts(place, valid, inva
 def test_what_is_left_out_says_why_and_an_engine_error_is_no_attempt(place):
     tasks = attempts("d", valid=2, invalid=14, failed=3)
     found = left_out(place, *tasks).rows()
-    assert Counter(r["reason"] for r in found) == {"not drawn into its group": 8, "engine error": 3}
+    assert Counter(r["reason"] for r in found) == {NOT_DRAWN: 8, "engine error": 3}
     assert not any(r["kept"] for r in found)
+    assert all(NOT_DRAWN in json.loads(r["bounds"]) for r in found), "a limit, and no test"
     assert Counter(t.split("-")[1][0] for t in group(place.step(9), tasks)) == {"v": 1, "i": 7}
 
 
