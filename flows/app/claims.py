@@ -6,13 +6,13 @@ several seeds each, and says of each claim whether the runs show it, contradict 
 same held-out tasks.
 
 Runs that are missing or unfinished are played or resumed in this process, without Prefect's server.
-After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures are
-written. They have a row for every variant with a finished run; the column *seeds* gives their
-number. A run is finished if the store holds it, fresh and to its end, or if it was kept in
-`data/bench/STUDY-runs.parquet` (`flows.app.kept_runs`), perhaps from another machine. A run that an
-alarm stopped is finished, and marked. Thresholds of claims are written down before any run; the
-tables say for which claims this is so. `--list` plays nothing: it lists the finished runs and
-estimates how long the others take.
+After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl`, the figure of all studies,
+`data/bench/claims.png`, and a page with figures are written. The tables have a row for every
+variant with a finished run; the column *seeds* gives their number. A run is finished if the store
+holds it, fresh and to its end, or if it was kept in `data/bench/STUDY-runs.parquet`
+(`flows.app.kept_runs`), perhaps from another machine. A run that an alarm stopped is finished, and
+marked. Thresholds of claims are written down before any run; the tables say for which claims this
+is so. `--list` plays nothing: it lists the finished runs and estimates how long the others take.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from flows.app.claims_figure import draw_claims, read_effects
 from flows.app.command.launch import find_method
 from flows.app.command.tables import print_table
 from flows.app.evidence import SHOWN, TAIL, mean_interval
@@ -451,6 +452,8 @@ def report(study: Study, runs: Runs) -> str:
     (BENCH / f"{study.name}-claims.md").write_text(text, encoding="utf-8")
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*claims, *variants]]
     (BENCH / f"{study.name}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
+    if studies := read_effects(BENCH):
+        draw_claims(studies, BENCH / "claims.png")
     path = report_runs(open_store(), f"{study.name}-claims", groups, tables)
     return f"{text}\npage: {path}"
 

@@ -1,0 +1,121 @@
+"""A figure of all claims about scores: the effect of each with its interval, by study."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Self
+
+from flows.app.evidence import CANNOT_TELL, CONTRADICTED, SHOWN
+from tasks.reports.draw import GREY, PALETTE
+from warehouse.schemas import Row
+
+SUFFIX = "-claims.jsonl"
+COLOURS: Mapping[str, str] = {SHOWN: PALETTE[0], CONTRADICTED: PALETTE[1], CANNOT_TELL: GREY}
+SCORES = ("final score", "gain", "mean score over iterations")  # how such numbers begin
+INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
+MOST_LETTERS = 62  # of a claim beside its row
+ROW_INCHES = 0.21
+PANEL_INCHES = 0.55  # of its title and axis, beside its rows
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A claim's effect on held-out scores, its 95 % interval, its threshold and the verdict."""
+
+    claim: str
+    mean: float
+    low: float
+    high: float
+    threshold: float
+    verdict: str
+
+    @classmethod
+    def of(cls, row: Row) -> Self | None:
+        """The effect of a row of a table of claims.
+
+        None for a row about variants, for numbers that are not scores, and for a single seed.
+        """
+        if "verdict" not in row or not row["number"].startswith(SCORES):
+            return None
+        interval = INTERVAL.fullmatch(row.get("mean [95%]") or row.get("mean [95 %]") or "")
+        if interval is None:
+            return None
+        mean, low, high = map(float, interval.groups())
+        threshold = float(row["threshold"].split()[-1])
+        return cls(row["claim"], mean, low, high, threshold, row["verdict"])
+
+
+def read_effects(folder: Path) -> dict[str, list[Effect]]:
+    """The effects in each study's table of a folder; studies without any are left out."""
+    studies = {}
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        if effects := [effect for effect in map(Effect.of, rows) if effect]:
+            studies[path.name.removesuffix(SUFFIX)] = effects
+    return studies
+
+
+def draw_claims(studies: Mapping[str, Sequence[Effect]], path: Path) -> None:
+    """Write the figure of at least one study as a PNG file: one panel a study, one row a claim.
+
+    A dot is the mean over seeds, a line its interval, a tick the threshold that was fixed before.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    columns = list(_columns(studies))
+    heights = [
+        sum(PANEL_INCHES + ROW_INCHES * len(studies[name]) for name in column) for column in columns
+    ]
+    figure = Figure(figsize=(8.4 * len(columns), max(heights)), layout="constrained", dpi=80)
+    figure.legend(
+        handles=[
+            Line2D([], [], color=COLOURS[verdict], marker="o", label=verdict) for verdict in COLOURS
+        ],
+        loc="outside upper center",
+        ncols=len(COLOURS),
+        frameon=False,
+    )
+    parts = figure.subfigures(1, len(columns), squeeze=False)[0]
+    for part, names in zip(parts, columns, strict=True):
+        sizes = [PANEL_INCHES + ROW_INCHES * len(studies[name]) for name in names]
+        panels = part.subplots(len(names), 1, squeeze=False, height_ratios=sizes)
+        for axes, name in zip(panels[:, 0], names, strict=True):
+            _paint(axes, name, studies[name])
+    FigureCanvasAgg(figure).print_png(str(path))
+
+
+def _columns(studies: Mapping[str, Sequence[Effect]]) -> Iterator[list[str]]:
+    """The names of the studies in two columns of about the same height, in order."""
+    total = sum(map(len, studies.values()))
+    first: list[str] = []
+    taken = 0
+    for name, effects in studies.items():
+        if 2 * taken >= total:
+            break
+        first.append(name)
+        taken += len(effects)
+    yield first
+    if rest := list(studies)[len(first) :]:
+        yield rest
+
+
+def _paint(axes: Any, name: str, effects: Sequence[Effect]) -> None:
+    for row, effect in enumerate(effects):
+        colour = COLOURS[effect.verdict]
+        axes.plot([effect.low, effect.high], [row, row], color=colour, linewidth=1.6)
+        axes.plot([effect.mean], [row], marker="o", markersize=4, color=colour)
+        axes.plot([effect.threshold], [row], marker="|", markersize=9, color="black")
+    claims = [shorten(effect.claim, MOST_LETTERS, placeholder=" …") for effect in effects]
+    axes.set_yticks(range(len(effects)), claims, fontsize=7)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_ylim(len(effects) - 0.5, -0.5)
+    axes.set_xlim(-0.3, 0.6)
+    axes.axvline(0.0, color=GREY, linewidth=0.6)
+    axes.set_title(name, loc="left", fontsize=9)
