@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks.engines.bar import Bar
 from tasks.engines.budget import Budget
 from tasks.engines.chat_client import ChatClient, NotAnswered
 from tasks.engines.endpoint import API, ChatEndpoint
-from tasks.engines.fleet import Bar
 from tasks.models.engine import EngineDied, Policy, Sampling
 from tasks.rollouts.conversation import Conversation, number
 from tasks.rollouts.dialogue import Dialogue

@@ -5,15 +5,13 @@ Each engine has the conversations of all callers in one batch.
 
 import contextlib
 import itertools
-import logging
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from tasks.engines.bar import Bar
 from tasks.engines.call_queue import ROLL_OUT, Call, CallQueue
 from tasks.engines.child import SLEEP
 from tasks.engines.node_host import Seat
@@ -22,8 +20,6 @@ from tasks.engines.prompt_queues import PromptQueues, split
 from tasks.models.engine import EngineConfig, EngineDied, Policy, Sampling, check_policies
 from tasks.rollouts.dialogue import Dialogue
 from warehouse.schemas import PromptRow, Rollout, Row
-
-log = logging.getLogger("selfplay")
 
 
 class Fleet:
@@ -257,30 +253,3 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Bar:
-    """Progress on a terminal; elsewhere a line in the log every 30 s."""
-
-    def __init__(self, name: str, unit: str):
-        self._name = name
-        self._unit = unit
-        self._begun = time.monotonic()
-        self._shown = self._begun
-
-    def __call__(self, count: int, total: int) -> None:
-        now = time.monotonic()
-        is_last = count == total
-        terminal = sys.stderr.isatty()
-        every_s = 0.2 if terminal else 30
-        if now - self._shown < every_s and not (terminal and is_last):
-            return
-        self._shown = now
-        line = (
-            f"{self._name}: {count}/{total} {self._unit},"
-            f" {count / max(now - self._begun, 1e-9):.0f}/s"
-        )
-        if terminal:
-            print(f"\r{line}", end="\n" if is_last else "", file=sys.stderr, flush=True)
-        else:
-            log.info(line)

@@ -34,11 +34,12 @@ def study(
     gpu: bool,
     lists: bool,
 ) -> None:
-    """Run studies in built-in worlds: many small runs, one after the other, on shared engines.
+    """Run studies: many small runs, one after the other, on shared engines.
 
-    NAME is a method, whose ablations test its paper's claims, or `phase`, which measures how much
-    error in the verdicts a method tolerates. Without NAME all claims are tested. Repeat the
-    command to resume. Tables and figures are written to data/bench after every run or variant,
+    NAME is a method, whose ablations test its paper's claims in a built-in world; `english`,
+    `peps`, `articles` or `reports`, which train SmolLM2 on real texts; or `phase`, which measures
+    how much error in the verdicts a method tolerates. Without NAME all claims are tested. Repeat
+    the command to resume. Tables and figures are written to data/bench after every run or variant,
     and with them the scores of every finished run (`NAME-runs.parquet`), which is not run again,
     also by another store or machine that has this file.
     """

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
 from flows.app.service.waiting import say, waiting
+from tasks.reports.duration import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -121,19 +122,6 @@ def told(now: Progress) -> str:
     if now.score is not None:
         text += f"; last score {now.score:.3f} ({now.benchmark})"
     return text
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(42), duration(200), duration(7500)
-    ('42 s', '3 min', '2 h 5 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def screen(run: str, now: Progress, waits_for: str | None = None) -> RenderableType:
