@@ -429,10 +429,10 @@ def report(study: Study, runs: Runs) -> str:
     """Write the tables of a study's finished runs to `data/bench`, and the page of its runs;
     returns the tables as Markdown, with the page's path."""
     groups = {
-        variant: [study.run_name(variant, seed.number) for seed in seeds]
+        variant: {str(seed.number): study.run_name(variant, seed.number) for seed in seeds}
         for variant, seeds in runs.items()
     }
-    names = list(chain.from_iterable(groups.values()))
+    names = list(chain.from_iterable(group.values() for group in groups.values()))
     kept = keep_finished(study, runs)
     others = [name for name in study.tables if name != EVALUATIONS]
     given = {EVALUATIONS: kept.evaluations(names)}
@@ -454,7 +454,13 @@ def report(study: Study, runs: Runs) -> str:
     (BENCH / f"{study.name}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
     if studies := read_effects(BENCH):
         draw_claims(studies, BENCH / "claims.png")
-    path = report_runs(open_store(), f"{study.name}-claims", groups, tables)
+    path = report_runs(
+        open_store(),
+        f"{study.name}-claims",
+        groups,
+        tables,
+        evaluations=given[EVALUATIONS],
+    )
     return f"{text}\npage: {path}"
 
 

@@ -39,10 +39,13 @@ def costs(store: Store, run: str) -> dict[int, Row]:
 
 
 def with_costs(store: Store, rows: Iterable[Row]) -> list[Row]:
-    """Rows with a run and an iteration, each with the run's costs up to that iteration."""
+    """Rows with a run and an iteration, each with the run's costs up to that iteration.
+
+    A row of an iteration that the store does not hold has no costs.
+    """
     rows = list(rows)
     of_run = {run: costs(store, run) for run in {row["run"] for row in rows}}
-    return [{**row, **of_run[row["run"]][row["iteration"]]} for row in rows]
+    return [{**row, **of_run[row["run"]].get(row["iteration"], {})} for row in rows]
 
 
 def _led_to_updates(tables: list[Table]) -> list[Table]:

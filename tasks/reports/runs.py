@@ -10,12 +10,14 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import pyarrow as pa
+
 from tasks.reports.costs import COSTS, with_costs
 from tasks.reports.draw import GREY, INK, PALETTE, Colours, Plot, by, draw, legend
 from tasks.reports.learning import COMPLETED, SCORE_AXIS
 from tasks.reports.page import Section, render, write_page
 from tasks.reports.statement import shared_statement
-from warehouse.query import query
+from warehouse.query import snapshot
 from warehouse.schemas import Row
 from warehouse.store import Store
 
@@ -30,20 +32,29 @@ COST_NOTE = (
 def report_runs(
     store: Store,
     name: str,
-    groups: Mapping[str, Sequence[str]],
+    groups: Mapping[str, Mapping[str, str]],
     tables: Mapping[str, Sequence[Row]],
     left_out: Sequence[str] = (),
+    evaluations: pa.Table | None = None,
 ) -> Path:
     """Write `<store>/reports/<name>.html` and return its path.
 
-    It shows the scores of every group (name -> runs), with the first group as the baseline of the
-    others, and `tables` (title -> rows). Benchmarks that most groups have come first; those in
-    `left_out` are not drawn.
+    It shows the scores of every group (name -> pair -> run), with the first group as the baseline
+    of the others, and `tables` (title -> rows). Runs of one pair, such as those with one seed, are
+    compared with each other. Benchmarks that most groups have come first; those in `left_out` are
+    not drawn. `evaluations`: rows that stand for the store's, with runs of other stores, too, whose
+    costs are not known.
     """
-    group_of = {run: group for group, runs in groups.items() for run in runs}
-    of_run = by(query(store.root, shared_statement("run_scores"), {"runs": list(group_of)}), "run")
+    place_of = {run: (group, pair) for group, runs in groups.items() for pair, run in runs.items()}
+    given = {}
+    if evaluations is not None:
+        given["evaluations"] = evaluations
+    with snapshot(store.root, {"evaluations"} - given.keys(), place_of, given) as ask:
+        of_run = by(ask(shared_statement("run_scores"), {"runs": list(place_of)}), "run")
     scored = [
-        {**row, "group": group} for run, group in group_of.items() for row in of_run.get(run, [])
+        {**row, "group": group, "pair": pair}
+        for run, (group, pair) in place_of.items()
+        for row in of_run.get(run, [])
     ]
     of_benchmark = by(with_costs(store, scored), "benchmark")
     shown = [(name, rows) for name, rows in of_benchmark.items() if name not in left_out]
@@ -52,7 +63,7 @@ def report_runs(
         "report_runs.html.jinja",
         name=name,
         made_at=time.strftime("%Y-%m-%d %H:%M"),
-        num_runs=len(group_of),
+        num_runs=len(place_of),
         sections=[
             Section(
                 "Held-out scores",
@@ -70,7 +81,8 @@ def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
     group's."""
     of_group = by(rows, "group")
     means = {group: by_iteration(some) for group, some in of_group.items()}
-    spent = {group: by_cost(some) for group, some in of_group.items()}
+    with_known_costs = by([row for row in rows if COSTS.keys() <= row.keys()], "group")
+    spent = {group: by_cost(some) for group, some in with_known_costs.items()}
     apart = differences(rows, first=next(iter(means)))
     plots = [_score_figure(benchmark, means)]
     if any(point["steps"] for points in spent.values() for point in points):
@@ -155,16 +167,18 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 def differences(rows: list[Row], first: str) -> dict[str, tuple[float, float]]:
     """For each group but the first: mean and standard error of its runs' last scores minus the
-    first group's, run by run."""
+    first group's, pair by pair. Groups without a common pair are left out."""
     lasts = {
-        group: [of_run[-1]["score"] for of_run in by(of_group, "run").values()]
+        group: {pair: of_pair[-1]["score"] for pair, of_pair in by(of_group, "pair").items()}
         for group, of_group in by(rows, "group").items()
     }
     apart = {}
     for group, scores in lasts.items():
-        if group != first:
-            pairs = zip(scores, lasts[first], strict=False)
-            apart[group] = mean_and_error([score - baseline for score, baseline in pairs])
+        if group == first:
+            continue
+        baselines = lasts[first]
+        if pairs := scores.keys() & baselines.keys():
+            apart[group] = mean_and_error([scores[pair] - baselines[pair] for pair in pairs])
     return apart
 
 

@@ -15,6 +15,7 @@ from flows.app.kept_runs import KeptRuns, earliest, settings_hash
 from flows.app.phase import play
 from flows.app.phase.grid import Cell, Grid
 from flows.app.study import Claim, Seed, Study, beats, raises
+from tasks.reports.runs import differences
 from tests.support.rows import publish, row
 from warehouse.query import query
 from warehouse.store import Store
@@ -80,6 +81,25 @@ def test_seeds_of_two_stores_are_judged_together(stores, finished_runs, tmp_path
     assert "| 1 of 2 | 0.125 | 0.125 |" in text, "the difference, of the first alone"
     shutil.rmtree(first.root)
     assert report() == text, "without the first store, too"
+
+
+def test_the_page_draws_the_scores_of_kept_runs_too(stores, finished_runs):
+    first = stores("first")
+    write(first, STUDY.run_name(WHOLE, 0), 0.25, 0.5)
+    write(first, STUDY.run_name(ONE_STEP, 1), 0.25, 0.375)
+    write(first, STUDY.run_name(WHOLE, 1), 0.25, 0.75)
+    report()
+    second = stores("second")
+    report()
+    page = (second.root / "reports" / "toy-claims.html").read_text()
+    assert "micro: best whole 0.625, worst one step 0.375" in page
+
+
+def test_runs_of_one_seed_are_compared_with_each_other():
+    """The first group has 0.5 and 0.75 with seeds 0 and 1, the other 0.375 with seed 1."""
+    scores = [("first", "0", 0.5), ("first", "1", 0.75), ("other", "1", 0.375), ("alone", "2", 0.5)]
+    rows = [{"group": group, "pair": pair, "score": score} for group, pair, score in scores]
+    assert differences(rows, first="first") == {"other": (-0.375, 0.0)}
 
 
 def test_a_kept_run_is_not_played_again_unless_asked_to(stores, finished_runs):

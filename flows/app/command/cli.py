@@ -462,7 +462,7 @@ def compare(names: tuple[str, ...]) -> None:
         page = report_runs(
             store,
             f"compare-{'-'.join(names)}",
-            {name: [name] for name in names},
+            {name: {"": name} for name in names},
             tables,
             tuple(apart),
         )
