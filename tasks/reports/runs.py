@@ -57,7 +57,11 @@ def report_runs(
         for row in of_run.get(run, [])
     ]
     of_benchmark = by(with_costs(store, scored), "benchmark")
-    shown = [(name, rows) for name, rows in of_benchmark.items() if name not in left_out]
+    shown = [
+        (name, rows)
+        for name, rows in of_benchmark.items()
+        if name not in left_out and is_comparable(rows)
+    ]
     widest_first = sorted(shown, key=lambda pair: -len(by(pair[1], "group")))
     page = render(
         "report_runs.html.jinja",
@@ -74,6 +78,11 @@ def report_runs(
         tiles=[],
     )
     return write_page(store, f"{name}.html", page)
+
+
+def is_comparable(rows: Sequence[Row]) -> bool:
+    """Whether there is more to draw than one point, such as one group's prompts before training."""
+    return len({(row["group"], row["iteration"]) for row in rows}) > 1
 
 
 def figures(benchmark: str, rows: list[Row]) -> list[Plot]:

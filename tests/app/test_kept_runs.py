@@ -15,7 +15,7 @@ from flows.app.kept_runs import KeptRuns, earliest, settings_hash
 from flows.app.phase import play
 from flows.app.phase.grid import Cell, Grid
 from flows.app.study import Claim, Seed, Study, beats, raises
-from tasks.reports.runs import differences
+from tasks.reports.runs import differences, is_comparable
 from tests.support.rows import publish, row
 from warehouse.query import query
 from warehouse.store import Store
@@ -93,6 +93,13 @@ def test_the_page_draws_the_scores_of_kept_runs_too(stores, finished_runs):
     report()
     page = (second.root / "reports" / "toy-claims.html").read_text()
     assert "micro: best whole 0.625, worst one step 0.375" in page
+
+
+def test_a_benchmark_with_a_single_point_is_not_drawn():
+    before = {"group": "whole", "iteration": 0, "score": 0.25}
+    assert not is_comparable([before, before])
+    assert is_comparable([before, {**before, "iteration": 1}])
+    assert is_comparable([before, {**before, "group": "no Memory"}])
 
 
 def test_runs_of_one_seed_are_compared_with_each_other():
