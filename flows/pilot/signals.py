@@ -82,7 +82,7 @@ class Signals:
     limit in the configuration. `seconds`: what the stages of the pilot took. `num_tokens`:
     sampled in the pilot. `num_steps`: how often the run repeats what the pilot did once.
     `findings`: the serious ones, such as rewards that are at chance by the truth of a built-in
-    world.
+    world. `caution`: what runs with such settings have taught, if it was little.
     """
 
     roles: tuple[RoleSignal, ...]
@@ -95,6 +95,7 @@ class Signals:
     num_steps: int
     notes: Notes
     findings: tuple[Finding, ...] = ()
+    caution: str | None = None
 
 
 def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signals:
@@ -135,6 +136,7 @@ def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signal
         num_steps=num_steps(cfg),
         notes=notes,
         findings=tuple(_serious(store, run)),
+        caution=cfg.caution,
     )
 
 

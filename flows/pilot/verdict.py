@@ -26,6 +26,7 @@ FEW_PASSED = 0.1
 FEW_AGREE = 0.6  # of a judge's votes with their majority; 0.5 is chance
 MANY_CUT_OFF = 0.5  # of a role's replies
 BETTER_REPLIES = "Add worked examples to the prompt, or use a larger model."
+OTHER_QUESTIONS = "Let a stronger model write the questions."
 STRONGER_JUDGE = "Use a stronger judge, or an answer that a rule can compare."
 AT_CHANCE = "rewards_at_chance"  # the finding that rewards have little to do with the truth
 ENOUGH_TASKS = 2  # with contrast, in an update: a run learns from few, if they are right
@@ -98,6 +99,8 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
             f" {percent(signals.agreement)} of cases, and 50% is chance",
             STRONGER_JUDGE,
         )
+    if signals.caution:
+        yield Reason("weak signal", signals.caution, OTHER_QUESTIONS)
     for finding in signals.findings:
         problem = finding.sentence[0].lower() + finding.sentence[1:].rstrip(".")
         if finding.rule == AT_CHANCE:

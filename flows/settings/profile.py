@@ -325,6 +325,11 @@ class MethodSettings(Settings):
         return None
 
     @property
+    def caution(self) -> str | None:
+        """What runs with settings like these have taught, if it was little; for pilots."""
+        return None
+
+    @property
     def structured_roles(self) -> tuple[str, ...]:
         """Roles that `structured` may name: no update trains them, and their form is a grammar."""
         return ()

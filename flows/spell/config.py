@@ -324,6 +324,16 @@ class Config(MethodSettings):
             )
         return self
 
+    @property
+    def caution(self) -> str | None:
+        asks_itself = not (self.given or self.models.questioner or self.questioner.trained)
+        if not (asks_itself and self.models.start):
+            return None
+        return (
+            "the model asks by itself, and starts from what its questions have taught before: from"
+            " there SmolLM2-135M gained nothing on three kinds of documents"
+        )
+
     def workload(self) -> Workload:
         rounds = min(ROUNDS, self.sampling.max_rounds)
         clusters = rounds * self.sampling.clusters_per_round

@@ -54,6 +54,11 @@ def test_readable_replies_and_rewards_that_differ_are_enough() -> None:
     ("changed", "outlook", "problem"),
     [
         (
+            {"caution": "the model asks by itself"},
+            "weak signal",
+            "the model asks by itself",
+        ),
+        (
             {"roles": (replace(SOLVER, readable=0.05),)},
             "weak signal",
             "5.0% of 400 replies of the solver",

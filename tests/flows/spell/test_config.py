@@ -38,6 +38,23 @@ def test_the_shipped_profiles():
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "overrides", "warns"),
+    [
+        ("documents", {}, True),
+        ("documents", {"given": "questions.jsonl"}, False),
+        ("documents", {"models.start": ""}, False),
+        ("smollm2", {}, False),
+        ("qwen2.5-7b", {"models.start": "another-run"}, False),
+    ],
+)
+def test_pilots_are_warned_of_a_model_that_has_learnt_from_its_own_questions_before(
+    name, overrides, warns
+):
+    """A questioner that is trained, as in the paper, may ask better and better."""
+    assert bool(load_profile(name, overrides).caution) == warns
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_of_the_paper_has_a_profile_that_eight_gpus_can_train(name):
     """Full weights; on 141 GB cards at least."""
