@@ -29,6 +29,8 @@ BETTER_REPLIES = "Add worked examples to the prompt, or use a larger model."
 OTHER_QUESTIONS = "Let a stronger model write the questions."
 STRONGER_JUDGE = "Use a stronger judge, or an answer that a rule can compare."
 AT_CHANCE = "rewards_at_chance"  # the finding that rewards have little to do with the truth
+MISJUDGED = "canaries_misjudged"  # the finding that a judge is wrong on answers of known verdict
+MANY_MISJUDGED = 0.4  # of these answers; 0.5 is chance
 ENOUGH_TASKS = 2  # with contrast, in an update: a run learns from few, if they are right
 
 
@@ -103,7 +105,8 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
         yield Reason("weak signal", signals.caution, OTHER_QUESTIONS)
     for finding in signals.findings:
         problem = finding.sentence[0].lower() + finding.sentence[1:].rstrip(".")
-        if finding.rule == AT_CHANCE:
+        is_misjudged = finding.rule == MISJUDGED and (finding.number or 0.0) >= MANY_MISJUDGED
+        if finding.rule == AT_CHANCE or is_misjudged:
             yield Reason("no signal", problem, STRONGER_JUDGE)
         else:
             yield Reason("weak signal", problem, "`selfplay findings` shows its rows.")

@@ -28,14 +28,14 @@ HEALTHY = Signals(
 )
 
 
-def serious(rule: str) -> Finding:
+def serious(rule: str, number: float = 0.51) -> Finding:
     """A serious finding of a rule."""
     return Finding(
         rule=rule,
         title="verdicts",
         severity="serious",
         sentence="Verdicts are wrong on 51% of answers.",
-        number=0.51,
+        number=number,
         compared_with=None,
         comparison="",
         sql="",
@@ -81,6 +81,8 @@ def test_readable_replies_and_rewards_that_differ_are_enough() -> None:
         ({"agreement": 0.55}, "weak signal", "in 55% of cases"),
         ({"findings": (serious("rewards_at_chance"),)}, "no signal", "verdicts are wrong on 51%"),
         ({"findings": (serious("judge_errs_in_training"),)}, "weak signal", "are wrong on 51%"),
+        ({"findings": (serious("canaries_misjudged", 0.4),)}, "no signal", "are wrong on 51%"),
+        ({"findings": (serious("canaries_misjudged", 0.39),)}, "weak signal", "are wrong on 51%"),
         ({"notes": Notes(stopped="nothing read")}, "no signal", "would stop: nothing read"),
         (
             {"notes": Notes(alarms=[Alarm("r/evaluations", "judge_error", 0.5, 0.3, "Mend it.")])},
