@@ -27,7 +27,7 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -39,12 +39,14 @@ from flows.app.claims_figure import draw_claims, read_effects
 from flows.app.command.launch import find_method
 from flows.app.command.tables import print_table
 from flows.app.evidence import SHOWN, TAIL, mean_interval
-from flows.app.kept_runs import NONE_KEPT, KeptRuns, Threshold, earliest, keep
+from flows.app.kept_runs import NONE_KEPT, KeptRuns, Threshold, add, earliest, keep
 from flows.app.study import KINDS, STUDIES, Claim, Seed, Study
 from flows.runtime.machines import MachinePool
 from flows.runtime.request import Request
 from flows.runtime.store_root import WORKSPACE, open_store, store_root
 from flows.runtime.unread import UnreadError
+from flows.settings import profile as profiles
+from flows.settings.profile import MethodSettings
 from tasks.monitors.monitor import Alarm
 from tasks.reports.runs import report_runs
 from warehouse.draft import write_json
@@ -55,18 +57,18 @@ from warehouse.store import Store
 BENCH = WORKSPACE / "data" / "bench"
 
 EVALUATIONS = "evaluations"
-# vLLM serves adapters on GPUs in half precision only. From a trainer in float32, SmolLM2's
-# log-probabilities differ a hundred times less in float16 than in bfloat16 (data/bench/gpu.jsonl).
 # CUDA graphs take longer to capture than they save. The last three settings let parts of a study
 # share a GPU, where others start, sleep and wake at any time.
 ON_GPU: Mapping[str, Any] = {
     "engine.device": "cuda",
-    "engine.dtype": "float16",
     "engine.enforce_eager": True,
     "engine.fixed_kv_cache": True,
     "engine.gpu_memory_utilization": 0.04,
     "preflight": False,
 }
+# vLLM serves adapters on GPUs in half precision only. From a trainer in float32, SmolLM2's
+# log-probabilities differ a hundred times less in float16 than in bfloat16 (data/bench/gpu.jsonl).
+ADAPTERS_ON_GPU: Mapping[str, Any] = {"engine.dtype": "float16"}
 
 
 class End(NamedTuple):
@@ -134,7 +136,12 @@ def is_in_part(position: int, part: Part) -> bool:
 
 def on_gpu(request: Request) -> Request:
     """The same run with its engines and its trainer on a GPU."""
-    return request.model_copy(update={"overrides": {**(request.overrides or {}), **ON_GPU}})
+    cfg = profiles.load(find_method(request.flow).config, request.profile, request.settings)
+    assert isinstance(cfg, MethodSettings)
+    overrides = {**(request.overrides or {}), **ON_GPU}
+    if cfg.engine.max_lora_rank:
+        overrides |= ADAPTERS_ON_GPU
+    return request.model_copy(update={"overrides": overrides})
 
 
 def play(request: Request, pool: MachinePool | None = None) -> None:
@@ -464,6 +471,19 @@ def report(study: Study, runs: Runs) -> str:
     return f"{text}\npage: {path}"
 
 
+def add_runs(study: Study, files: Iterable[Path]) -> None:
+    """Add the kept runs of other machines to those of a study, and report all that is finished.
+
+    Raises FileNotFoundError and ValueError as `kept_runs.add` does.
+    """
+    write_down(study)
+    with one_at_a_time():
+        for file in files:
+            print(f"{file}: {len(add(kept_file(study.name), file))} new runs", flush=True)
+        begun = {name: ends for name, ends in finished(study).items() if ends}
+        print(report(study, begun), flush=True)
+
+
 def play_study(
     study: Study,
     variants: Sequence[str],
@@ -532,6 +552,15 @@ def main() -> None:
         parser.error(str(problem))
 
 
+def load_studies(names: Sequence[str]) -> list[Study]:
+    """Raises ValueError for a study that does not exist."""
+    if unknown := set(names) - set(STUDIES):
+        raise ValueError(
+            f"there is no study {', '.join(sorted(unknown))}; there are {', '.join(STUDIES)}"
+        )
+    return [Study.load(name) for name in names]
+
+
 def run_studies(
     names: Sequence[str],
     seeds: Sequence[int] | None,
@@ -547,11 +576,7 @@ def run_studies(
 
     Raises ValueError for a study or a variant that does not exist.
     """
-    if unknown := set(names) - set(STUDIES):
-        raise ValueError(
-            f"there is no study {', '.join(sorted(unknown))}; there are {', '.join(STUDIES)}"
-        )
-    studies = [Study.load(name) for name in names or STUDIES]
+    studies = load_studies(names or STUDIES)
     for study in studies:
         if unknown := set(variants or ()) - set(study.variants):
             raise ValueError(

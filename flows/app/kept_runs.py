@@ -171,11 +171,43 @@ def keep(
     with snapshot(store.root, ["evaluations"], runs) as ask:
         for row in ask("select * from evaluations", {}):
             rows.append({**row, **vars(runs[row["run"]])})
-    table = pa.Table.from_pylist(rows, schema=SCHEMA).sort_by(
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    _write(path, table, earliest(kept.thresholds, thresholds))
+
+
+def add(path: Path, other: Path) -> list[str]:
+    """Add the runs of another machine's file to a file; returns the names of those that are new.
+
+    Of two runs with the same name and settings the one that is there stays, of two with other
+    settings the one that began last. Raises FileNotFoundError without the other file, and
+    ValueError as `KeptRuns.load` does.
+    """
+    if not other.exists():
+        raise FileNotFoundError(f"there is no file {other}")
+    kept = KeptRuns.load(path)
+    more = KeptRuns.load(other)
+    new = [name for name, run in more.runs.items() if is_news(run, kept.runs.get(name))]
+    is_new = pc.field("run").isin(pa.array(new, pa.string()))
+    table = pa.concat_tables([kept.rows.filter(~is_new), more.rows.filter(is_new)])
+    _write(path, table, earliest(kept.thresholds, more.thresholds))
+    return sorted(new)
+
+
+def is_news(run: KeptRun, known: KeptRun | None) -> bool:
+    """Whether a run takes the place of what is known under its name."""
+    if known is None:
+        return True
+    return run.settings != known.settings and run.began > known.began
+
+
+def _write(path: Path, table: pa.Table, thresholds: Mapping[str, Threshold]) -> None:
+    """Replace a file of kept runs."""
+    table = table.sort_by(
         [(name, "ascending") for name in ("run", "iteration", "benchmark", "metric", "step")]
     )
-    known = json.dumps(earliest(kept.thresholds, thresholds), sort_keys=True)
-    table = table.replace_schema_metadata({THRESHOLDS: known.encode()})
+    table = table.replace_schema_metadata(
+        {THRESHOLDS: json.dumps(thresholds, sort_keys=True).encode()}
+    )
     fresh = path.with_name(f"{path.name}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     with fresh.open("wb") as file:

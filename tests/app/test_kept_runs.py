@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.app import claims
-from flows.app.kept_runs import KeptRuns, earliest, settings_hash
+from flows.app.kept_runs import KeptRun, KeptRuns, add, earliest, is_news, settings_hash
 from flows.app.phase import play
 from flows.app.phase.grid import Cell, Grid
 from flows.app.study import Claim, Seed, Study, beats, raises
@@ -81,6 +81,35 @@ def test_seeds_of_two_stores_are_judged_together(stores, finished_runs, tmp_path
     assert "| 1 of 2 | 0.125 | 0.125 |" in text, "the difference, of the first alone"
     shutil.rmtree(first.root)
     assert report() == text, "without the first store, too"
+
+
+def test_runs_of_another_machine_are_added(stores, finished_runs, monkeypatch, tmp_path):
+    """Both have seed 0, of which the first stays; seed 1 is new."""
+    write(stores("first"), STUDY.run_name(WHOLE, 0), 0.25, 0.5)
+    report()
+    ours = claims.kept_file("toy")
+    monkeypatch.setattr(claims, "BENCH", tmp_path / "another machine")
+    other = stores("second")
+    write(other, STUDY.run_name(WHOLE, 0), 0.25, 0.625)
+    write(other, STUDY.run_name(WHOLE, 1), 0.25, 0.75)
+    report()
+    theirs = claims.kept_file("toy")
+    assert add(ours, theirs) == [STUDY.run_name(WHOLE, 1)]
+    kept = KeptRuns.load(ours)
+    lasts = [row["score"] for row in kept.evaluations(kept.runs).to_pylist() if row["iteration"]]
+    assert lasts == [0.5, 0.75]
+    assert add(ours, theirs) == [], "a second time"
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        add(ours, tmp_path / "nowhere.parquet")
+
+
+def test_of_two_runs_with_other_settings_the_one_that_began_last_is_kept(tmp_path):
+    def kept(settings, began):
+        return KeptRun(settings, "1", began, seconds=1.0, stopped="", gpu_s=0.0)
+
+    assert is_news(kept("new", 2.0), kept("old", 1.0))
+    assert not is_news(kept("old", 1.0), kept("new", 2.0))
+    assert not is_news(kept("same", 2.0), kept("same", 1.0))
 
 
 def test_the_page_draws_the_scores_of_kept_runs_too(stores, finished_runs):
@@ -243,7 +272,14 @@ def test_a_run_on_a_gpu_counts_as_the_same_run(stores):
     asked = claims.request(STUDY, WHOLE, 0)
     gpu = claims.on_gpu(asked)
     assert gpu.settings["engine.device"] == "cuda"
+    assert "engine.dtype" not in gpu.settings, "without adapters"
     assert settings_hash(gpu) == settings_hash(asked)
+
+
+def test_adapters_on_a_gpu_are_served_in_half_precision(stores):
+    peps = Study.load("peps")
+    gpu = claims.on_gpu(claims.request(peps, "own questions", 0))
+    assert gpu.settings["engine.dtype"] == "float16"
 
 
 def test_the_table_says_how_many_runs_used_a_gpu(stores, finished_runs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +24,14 @@ PHASE = "phase"
     help="Run the I-th of N parts, so that N processes can run at the same time.",
 )
 @click.option("--again", is_flag=True, help="Run also what was kept in data/bench.")
-@click.option("--gpu", is_flag=True, help="Run on a GPU, in float16; not for phase.")
+@click.option("--gpu", is_flag=True, help="Run on a GPU, which several parts can share.")
+@click.option(
+    "--add",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run nothing; count the runs of another machine's NAME-runs.parquet, too (repeat it).",
+)
 @click.option("--list", "lists", is_flag=True, help="Run nothing; list what is left.")
 def study(
     names: tuple[str, ...],
@@ -32,6 +40,7 @@ def study(
     part: str | None,
     again: bool,
     gpu: bool,
+    files: tuple[Path, ...],
     lists: bool,
 ) -> None:
     """Run studies: many small runs, one after the other, on shared engines.
@@ -49,20 +58,27 @@ def study(
     from flows.app.phase.grid import Grid
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    if files:
+        if len(names) != 1:
+            raise ValueError("--add FILE is for one study: name it")
+        if PHASE in names:
+            play.add_runs(Grid.load(), files)
+        else:
+            [claimed] = claims.load_studies(names)
+            claims.add_runs(claimed, files)
+        return
     if PHASE not in names:
         claims.run_studies(
             names, list(seeds) or None, list(variants) or None, lists, again, gpu, read_part(part)
         )
         return
-    if gpu:
-        raise ValueError("--gpu is for claims: the models of phase are too small for a GPU")
     if len(names) > 1 or seeds or variants:
         raise ValueError("phase is played alone: its grid is in flows/app/phase/grid.toml")
     grid = Grid.load()
     if lists:
         print_table(play.progress(grid))
     else:
-        play.play_grid(grid, read_part(part), again)
+        play.play_grid(grid, read_part(part), again, gpu)
 
 
 def read_part(text: str | None) -> Part:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from flows.app import claims
-from flows.app.kept_runs import KeptRuns, keep
+from flows.app.kept_runs import KeptRuns, add, keep
 from flows.app.phase.figure import draw_diagram
 from flows.app.phase.grid import Cell, Grid
 from flows.app.phase.results import Results
@@ -53,10 +54,12 @@ def planned(grid: Grid, part: claims.Part = claims.WHOLE) -> Iterator[PlannedRun
             yield run
 
 
-def play_grid(grid: Grid, part: claims.Part = claims.WHOLE, again: bool = False) -> None:
+def play_grid(
+    grid: Grid, part: claims.Part = claims.WHOLE, again: bool = False, gpu: bool = False
+) -> None:
     """Play the runs of a part that are not finished, and report after each.
 
-    `part` is as in `planned`; `again`: also the runs that were kept.
+    `part` is as in `planned`; `again`: also the runs that were kept; `gpu`: on a GPU.
     """
     runs = finished(grid)
     with claims.one_at_a_time():
@@ -64,10 +67,22 @@ def play_grid(grid: Grid, part: claims.Part = claims.WHOLE, again: bool = False)
     with closing(MachinePool()) as pool:
         for run in planned(grid, part):
             if again or run.name not in runs:
-                claims.play(grid.request(run.cell, run.seed), pool)
+                asked = grid.request(run.cell, run.seed)
+                claims.play(claims.on_gpu(asked) if gpu else asked, pool)
                 runs = finished(grid, runs)
                 with claims.one_at_a_time():
                     report(grid, runs)
+
+
+def add_runs(grid: Grid, files: Iterable[Path]) -> None:
+    """Add the kept runs of other machines to those of the grid, and report all that is finished.
+
+    Raises FileNotFoundError and ValueError as `kept_runs.add` does.
+    """
+    with claims.one_at_a_time():
+        for file in files:
+            print(f"{file}: {len(add(claims.kept_file(NAME), file))} new runs", flush=True)
+        report(grid, finished(grid))
 
 
 def progress(grid: Grid) -> list[Row]:
