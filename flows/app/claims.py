@@ -494,7 +494,7 @@ def play_study(
 ) -> None:
     """Play the variants one after the other, and report after each all that is finished.
 
-    `again`: also the runs that were kept; `gpu`: on a GPU; `part`: only every so many-th run, as
+    `again`: also the runs that were kept; `gpu`: on a GPU; `part`: only the runs that
     `is_in_part` says.
     """
     write_down(study)
@@ -543,7 +543,7 @@ def main() -> None:
         "--list", action="store_true", help="play nothing; list what is finished and what is left"
     )
     parser.add_argument("--again", action="store_true", help="play also the runs that were kept")
-    parser.add_argument("--gpu", action="store_true", help="play on a GPU, in float16")
+    parser.add_argument("--gpu", action="store_true", help="play on a GPU")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     try:
@@ -572,7 +572,7 @@ def run_studies(
 ) -> None:
     """Play studies, all of them if `names` is empty; or, if `lists`, list what is left.
 
-    `again`: also the runs that were kept; `gpu`: on a GPU; `part`: every so many-th run of each.
+    `again`: also the runs that were kept; `gpu`: on a GPU; `part`: only this part of each.
 
     Raises ValueError for a study or a variant that does not exist.
     """

@@ -18,6 +18,7 @@ SUFFIX = "-claims.jsonl"
 COLOURS: Mapping[str, str] = {SHOWN: PALETTE[0], CONTRADICTED: PALETTE[1], CANNOT_TELL: GREY}
 SCORES = ("final score", "gain", "mean score over iterations")  # how such numbers begin
 INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
+SHOWN_EFFECTS = (-0.3, 0.6)  # longer intervals are cut
 MOST_LETTERS = 62  # of a claim beside its row
 ROW_INCHES = 0.21
 PANEL_INCHES = 0.55  # of its title and axis, beside its rows
@@ -42,7 +43,7 @@ class Effect:
         """
         if "verdict" not in row or not row["number"].startswith(SCORES):
             return None
-        interval = INTERVAL.fullmatch(row.get("mean [95%]") or row.get("mean [95 %]") or "")
+        interval = INTERVAL.fullmatch(row["mean [95%]"])
         if interval is None:
             return None
         mean, low, high = map(float, interval.groups())
@@ -116,6 +117,6 @@ def _paint(axes: Any, name: str, effects: Sequence[Effect]) -> None:
     axes.set_yticks(range(len(effects)), claims, fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
     axes.set_ylim(len(effects) - 0.5, -0.5)
-    axes.set_xlim(-0.3, 0.6)
+    axes.set_xlim(*SHOWN_EFFECTS)
     axes.axvline(0.0, color=GREY, linewidth=0.6)
     axes.set_title(name, loc="left", fontsize=9)

@@ -178,8 +178,8 @@ def keep(
 def add(path: Path, other: Path) -> list[str]:
     """Add the runs of another machine's file to a file; returns the names of those that are new.
 
-    Of two runs with the same name and settings the one that is there stays, of two with other
-    settings the one that began last. Raises FileNotFoundError without the other file, and
+    Of two runs with one name and the same settings the one that is there stays, of two with
+    different settings the one that began last. Raises FileNotFoundError without the other file, and
     ValueError as `KeptRuns.load` does.
     """
     if not other.exists():

@@ -15,7 +15,6 @@ from flows.app.kept_runs import KeptRun, KeptRuns, add, earliest, is_news, setti
 from flows.app.phase import play
 from flows.app.phase.grid import Cell, Grid
 from flows.app.study import Claim, Seed, Study, beats, raises
-from tasks.reports.runs import differences, is_comparable
 from tests.support.rows import publish, row
 from warehouse.query import query
 from warehouse.store import Store
@@ -122,20 +121,6 @@ def test_the_page_draws_the_scores_of_kept_runs_too(stores, finished_runs):
     report()
     page = (second.root / "reports" / "toy-claims.html").read_text()
     assert "micro: best whole 0.625, worst one step 0.375" in page
-
-
-def test_a_benchmark_with_a_single_point_is_not_drawn():
-    before = {"group": "whole", "iteration": 0, "score": 0.25}
-    assert not is_comparable([before, before])
-    assert is_comparable([before, {**before, "iteration": 1}])
-    assert is_comparable([before, {**before, "group": "no Memory"}])
-
-
-def test_runs_of_one_seed_are_compared_with_each_other():
-    """The first group has 0.5 and 0.75 with seeds 0 and 1, the other 0.375 with seed 1."""
-    scores = [("first", "0", 0.5), ("first", "1", 0.75), ("other", "1", 0.375), ("alone", "2", 0.5)]
-    rows = [{"group": group, "pair": pair, "score": score} for group, pair, score in scores]
-    assert differences(rows, first="first") == {"other": (-0.375, 0.0)}
 
 
 def test_a_kept_run_is_not_played_again_unless_asked_to(stores, finished_runs):
