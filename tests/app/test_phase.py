@@ -11,6 +11,7 @@ from flows.app import claims
 from flows.app.command.study import read_part
 from flows.app.phase import play
 from flows.app.phase.grid import CLEAN, OWN, Cell, Grid
+from flows.app.phase.kept_findings import load
 from flows.app.phase.results import propose
 from flows.settings import profile
 from flows.spice.config import Config
@@ -32,9 +33,8 @@ def write(store, cell, seed, scores, flat_group=0.1):
     """A run with held-out scores of 1,000 answers by iteration, a fifth of its verdicts wrong."""
     for iteration, score in enumerate(scores):
         error = (score * (1 - score) / 1000) ** 0.5
-        rows = [
-            row("evaluations", benchmark="micro", metric="score", score=score, standard_error=error)
-        ]
+        measured = {"score": score, "standard_error": error, "n": 1000}
+        rows = [row("evaluations", benchmark="micro", metric="score", **measured)]
         place = store.run(cell.run_name(seed)).iteration(iteration)
         publish(place, "evaluations", *rows)
         if iteration:
@@ -47,9 +47,14 @@ def write(store, cell, seed, scores, flat_group=0.1):
 
 
 def reported(store, tmp_path, runs):
+    """The rows of the three tables: cells, monitors and findings."""
     play.report(GRID, runs)
     lines = [json.loads(line) for line in (tmp_path / "bench" / "phase.jsonl").open()]
-    return [r for r in lines if "limit" not in r], [r for r in lines if "limit" in r]
+    return (
+        [r for r in lines if "errors" in r],
+        [r for r in lines if "limit" in r],
+        [r for r in lines if "finding" in r],
+    )
 
 
 def test_a_cell_has_the_gain_of_its_seeds_and_says_which_collapsed(store, tmp_path):
@@ -57,7 +62,7 @@ def test_a_cell_has_the_gain_of_its_seeds_and_says_which_collapsed(store, tmp_pa
     write(store, MISTAKE, 0, (0.5, 0.6, 0.4))
     write(store, MISTAKE, 1, (0.5, 0.6, 0.56))
     runs = {MISTAKE.run_name(seed): (MISTAKE, claims.End()) for seed in (0, 1)}
-    [cell], _ = reported(store, tmp_path, runs)
+    [cell], _, _ = reported(store, tmp_path, runs)
     assert (cell["errors"], cell["share"], cell["seeds"]) == ("mistake", 0.4, 2)
     assert cell["last"] - cell["before"] == pytest.approx(-0.02)
     assert (cell["collapsed"], cell["in iteration"]) == (1, 2)
@@ -70,7 +75,7 @@ def test_a_run_that_stopped_by_itself_has_collapsed_in_the_iteration_that_it_did
 ):
     write(store, MISTAKE, 0, (0.5, 0.55))
     runs = {MISTAKE.run_name(0): (MISTAKE, claims.End("no rollout could be rewarded"))}
-    [cell], _ = reported(store, tmp_path, runs)
+    [cell], _, _ = reported(store, tmp_path, runs)
     assert (cell["collapsed"], cell["in iteration"]) == (1, 2)
 
 
@@ -85,13 +90,65 @@ def test_a_limit_is_proposed_from_clean_runs_and_its_delay_counted_from_the_coll
     write(store, MISTAKE, 0, (0.5, 0.5, 0.3), flat_group=0.4)
     runs = {clean.run_name(0): (clean, claims.End()), clean.run_name(1): (clean, claims.End())}
     runs |= {MISTAKE.run_name(0): (MISTAKE, claims.End())}
-    _, monitors = reported(store, tmp_path, runs)
+    _, monitors, _ = reported(store, tmp_path, runs)
     [flat] = [r for r in monitors if r["limit"] == "max_flat_group"]
     assert flat["now"] == 0.95
     assert flat["now: warned"] == "0 of 1"
     assert flat["proposed"] == pytest.approx(0.3)
     assert flat["proposed: false alarms"] == "0 of 2"
     assert (flat["proposed: warned"], flat["proposed: delay"]) == ("1 of 1", -1)
+
+
+def test_findings_are_counted_by_the_share_of_errors_and_outlive_the_store(
+    store, tmp_path, monkeypatch
+):
+    """The score falls in iteration 2 of the run with errors, and so the finding has no delay."""
+    clean = Cell("spice", CLEAN, 0.0)
+    write(store, clean, 0, (0.5, 0.6, 0.7))
+    write(store, MISTAKE, 0, (0.5, 0.6, 0.4))
+    runs = {clean.run_name(0): (clean, claims.End()), MISTAKE.run_name(0): (MISTAKE, claims.End())}
+    _, _, findings = reported(store, tmp_path, runs)
+    [falls] = [r for r in findings if r["finding"] == "score_falls"]
+    assert (falls["clean"], falls["own verdicts"]) == ("0 of 1", "0 of 0")
+    assert (falls["40% err"], falls["10% err"]) == ("1 of 1", "0 of 0")
+    assert (falls["warned"], falls["delay"]) == ("1 of 1", 0)
+
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "other"))
+    runs = {name: (cell, claims.End(in_store=False)) for name, (cell, _) in runs.items()}
+    assert reported(store, tmp_path, runs)[2] == findings
+
+
+def test_findings_of_another_machine_are_added_with_its_runs(store, tmp_path, monkeypatch):
+    write(store, MISTAKE, 0, (0.5, 0.6, 0.4))
+    play.report(GRID, {MISTAKE.run_name(0): (MISTAKE, claims.End())})
+    (tmp_path / "bench").rename(tmp_path / "theirs")
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "other"))
+    play.add_runs(GRID, [tmp_path / "theirs" / "phase-runs.parquet"])
+    kept = tmp_path / "bench" / "phase-findings.jsonl"
+    assert kept.read_text() == (tmp_path / "theirs" / "phase-findings.jsonl").read_text()
+    rules = {line["iteration"]: line["rules"] for line in load(kept)}
+    assert "score_falls" not in rules[1]
+    assert "score_falls" in rules[2]
+
+
+def test_findings_of_a_run_that_was_played_again_are_computed_again(store, tmp_path):
+    write(store, MISTAKE, 0, (0.5, 0.6, 0.4))
+    runs = {MISTAKE.run_name(0): (MISTAKE, claims.End())}
+    play.report(GRID, runs)
+    path = tmp_path / "bench" / "phase-findings.jsonl"
+    right = load(path)
+    path.write_text(
+        "".join(json.dumps({**line, "began": 1.0, "rules": []}) + "\n" for line in right)
+    )
+    play.report(GRID, runs)
+    assert load(path) == right
+
+
+def test_a_damaged_file_of_findings_says_what_to_do(tmp_path):
+    path = tmp_path / "phase-findings.jsonl"
+    path.write_text('{"run": "r", "itera')
+    with pytest.raises(ValueError, match="restore it, or delete it"):
+        load(path)
 
 
 def test_one_of_twenty_clean_runs_may_raise_a_false_alarm():

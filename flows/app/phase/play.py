@@ -13,6 +13,7 @@ from flows.app import claims
 from flows.app.kept_runs import KeptRuns, add, keep
 from flows.app.phase.figure import draw_diagram
 from flows.app.phase.grid import Cell, Grid
+from flows.app.phase.kept_findings import Found, add_findings, findings_file, keep_findings
 from flows.app.phase.results import Results
 from flows.runtime.machines import MachinePool
 from flows.runtime.store_root import open_store, store_root
@@ -30,6 +31,10 @@ MONITORS_NOTE = (
     "What the monitors would have done: their limit now, and the strictest limit that raises an"
     " alarm in at most one of twenty clean runs. A delay is the iteration of the alarm minus that"
     " of the collapse: below 0 it came before.\n"
+)
+FINDINGS_NOTE = (
+    "The findings of `selfplay findings` after each iteration: in how many runs a rule spoke at"
+    " all, by the share of verdicts that err, and how it warned of the runs that collapsed.\n"
 )
 
 
@@ -75,13 +80,16 @@ def play_grid(
 
 
 def add_runs(grid: Grid, files: Iterable[Path]) -> None:
-    """Add the kept runs of other machines to those of the grid, and report all that is finished.
+    """Add the kept runs of other machines to those of the grid, with the findings beside them, and
+    report all that is finished.
 
     Raises FileNotFoundError and ValueError as `kept_runs.add` does.
     """
     with claims.one_at_a_time():
+        path = claims.kept_file(NAME)
         for file in files:
-            print(f"{file}: {len(add(claims.kept_file(NAME), file))} new runs", flush=True)
+            print(f"{file}: {len(add(path, file))} new runs", flush=True)
+            add_findings(findings_file(path), findings_file(file), KeptRuns.load(path))
         report(grid, finished(grid))
 
 
@@ -128,8 +136,9 @@ def finished(grid: Grid, known: Finished | None = None) -> Finished:
     return runs
 
 
-def keep_finished(grid: Grid, runs: Finished) -> KeptRuns:
-    """Keep the finished runs that the store holds; returns all that are kept now."""
+def keep_finished(grid: Grid, runs: Finished) -> tuple[KeptRuns, list[Found]]:
+    """Keep the finished runs that the store holds, and their findings; returns all that are kept
+    now."""
     ends = {name: end for name, (_, end) in runs.items() if end.in_store}
     finished_here = [
         (grid.request(run.cell, run.seed), ends[run.name].alarm)
@@ -137,8 +146,10 @@ def keep_finished(grid: Grid, runs: Finished) -> KeptRuns:
         if run.name in ends
     ]
     path = claims.kept_file(NAME)
-    keep(path, open_store(), finished_here, {})
-    return KeptRuns.load(path)
+    store = open_store()
+    keep(path, store, finished_here, {})
+    kept = KeptRuns.load(path)
+    return kept, keep_findings(findings_file(path), store, kept, ends)
 
 
 def report(grid: Grid, runs: Finished) -> None:
@@ -146,22 +157,26 @@ def report(grid: Grid, runs: Finished) -> None:
     began = time.monotonic()
     if not runs:
         return
-    kept = keep_finished(grid, runs)
+    kept, found = keep_finished(grid, runs)
     with snapshot(store_root(), [], runs, {"evaluations": kept.evaluations(runs)}) as ask:
         results = Results(
             grid,
             {name: cell for name, (cell, _) in runs.items()},
             frozenset(name for name, (_, end) in runs.items() if end.alarm),
             ask,
+            [line for line in found if line["run"] in runs],
         )
         cells = results.cells()
         monitors = results.monitors()
+        findings = results.findings()
     claims.BENCH.mkdir(parents=True, exist_ok=True)
     text = f"{NOTE}\n{claims.as_markdown(rounded(cells))}"
     if monitors:
         text += f"\n{MONITORS_NOTE}\n{claims.as_markdown(rounded(monitors))}"
+    if findings:
+        text += f"\n{FINDINGS_NOTE}\n{claims.as_markdown(rounded(findings))}"
     (claims.BENCH / f"{NAME}.md").write_text(text, encoding="utf-8")
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*cells, *monitors]]
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*cells, *monitors, *findings]]
     (claims.BENCH / f"{NAME}.jsonl").write_text("".join(lines), encoding="utf-8")
     draw_diagram(cells, claims.BENCH / f"{NAME}.png")
     print(f"{len(runs)} runs reported in {time.monotonic() - began:.1f} s", flush=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 from flows.app.command.launch import find_method
 from flows.app.evidence import mean_interval
-from flows.app.phase.grid import CLEAN, Cell, Grid
+from flows.app.phase.grid import CLEAN, OWN, Cell, Grid
+from flows.app.phase.kept_findings import Found
 from flows.app.study import HELD_OUT
 from tasks.monitors.monitor import is_beyond, is_of
 from warehouse.query import Ask
@@ -31,13 +32,15 @@ class Results:
     """The rows of all finished runs.
 
     `runs` are the finished runs by name, each with its cell; `stopped` those of them that stopped
-    by themselves before their last iteration, which counts as a collapse.
+    by themselves before their last iteration, which counts as a collapse; `found` the findings of
+    those runs whose findings are known.
     """
 
     grid: Grid
     runs: Mapping[str, Cell]
     stopped: frozenset[str]
     ask: Ask
+    found: Sequence[Found] = ()
 
     @cached_property
     def of_run(self) -> dict[str, Row]:
@@ -120,27 +123,67 @@ class Results:
         of_method: set[str],
     ) -> Row:
         clean = sorted(run for run in of_method if self.runs[run].shape == CLEAN)
-        collapsed = sorted(
-            run
-            for run in of_method
-            if run in self.of_run and self.of_run[run]["collapsed_at"] is not None
-        )
+        collapsed = self._collapsed(of_method)
         proposed = propose(name, [worst(name, measured, run) for run in clean], self.grid)
         row = {"method": method, "limit": name, "now": limit}
         for column, value in (("now", limit), ("proposed", proposed)):
             alarms = {run: first_alarm(name, measured, run, value) for run in of_method}
-            delays = [
-                alarm - self.of_run[run]["collapsed_at"]
-                for run in collapsed
-                if (alarm := alarms[run]) is not None
-            ]
+            delays = self._delays(alarms, collapsed)
             row |= {
                 column: value,
-                f"{column}: false alarms": f"{_count(alarms, clean)} of {len(clean)}",
+                f"{column}: false alarms": _count(alarms, clean),
                 f"{column}: warned": f"{len(delays)} of {len(collapsed)}",
                 f"{column}: delay": median(delays) if delays else None,
             }
         return row
+
+    def findings(self) -> list[Row]:
+        """One row per method and finding: in how many runs it spoke, and how it warns.
+
+        Runs are counted by the share of verdicts that err. A delay is as in `monitors`.
+        """
+        rows = []
+        for method in self.grid.methods:
+            of_method = {line["run"] for line in self.found}
+            of_method &= {name for name, cell in self.runs.items() if cell.method == method}
+            lines = [line for line in self.found if line["run"] in of_method]
+            for rule in sorted({rule for line in lines for rule in line["rules"]}):
+                rows.append(self._finding(method, rule, lines, of_method))
+        return rows
+
+    def _finding(self, method: str, rule: str, lines: Sequence[Found], of_method: set[str]) -> Row:
+        first: dict[str, int | None] = dict.fromkeys(of_method)
+        for line in sorted(lines, key=lambda line: line["iteration"], reverse=True):
+            if rule in line["rules"]:
+                first[line["run"]] = line["iteration"]
+        groups: dict[str, list[str]] = {"clean": [], "own verdicts": []}
+        groups |= {f"{share:.0%} err": [] for share in self.grid.shares}
+        for run in of_method:
+            groups[_group(self.runs[run])].append(run)
+        collapsed = self._collapsed(of_method)
+        delays = self._delays(first, collapsed)
+        return {
+            "method": method,
+            "finding": rule,
+            **{name: _count(first, runs) for name, runs in groups.items()},
+            "warned": f"{len(delays)} of {len(collapsed)}",
+            "delay": median(delays) if delays else None,
+        }
+
+    def _collapsed(self, runs: Iterable[str]) -> list[str]:
+        return sorted(
+            run
+            for run in runs
+            if run in self.of_run and self.of_run[run]["collapsed_at"] is not None
+        )
+
+    def _delays(self, warned_at: Mapping[str, int | None], collapsed: Iterable[str]) -> list[int]:
+        """Of each collapsed run that was warned of, the iterations from collapse to warning."""
+        return [
+            warning - self.of_run[run]["collapsed_at"]
+            for run in collapsed
+            if (warning := warned_at[run]) is not None
+        ]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -150,8 +193,22 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known)
 
 
-def _count(alarms: Mapping[str, int | None], runs: Iterable[str]) -> int:
-    return sum(alarms[run] is not None for run in runs)
+def _count(warned_at: Mapping[str, int | None], runs: Sequence[str]) -> str:
+    """How many of some runs were warned of."""
+    return f"{sum(warned_at[run] is not None for run in runs)} of {len(runs)}"
+
+
+def _group(cell: Cell) -> str:
+    """The column of a cell in the table of findings.
+
+    >>> _group(Cell("spice", "task", 0.4)), _group(Cell("spice", OWN, 0.0))
+    ('40% err', 'own verdicts')
+    """
+    if cell.shape == CLEAN:
+        return "clean"
+    if cell.shape == OWN:
+        return "own verdicts"
+    return f"{cell.share:.0%} err"
 
 
 def first_alarm(name: str, measured: Iterable[Row], run: str, limit: float | None) -> int | None:
