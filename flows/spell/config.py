@@ -128,6 +128,15 @@ class Controls(Settings):
         default=False, description="the rewards of a question's answers are permuted"
     )
     readable: bool = Field(default=False, description="any readable answer is right")
+    rule_misses: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description=(
+            "share of questions whose right answers the rule misses, as if they were worded unlike"
+            " the reference: work for the verifier"
+        ),
+    )
 
 
 class SamplingSettings(Settings):

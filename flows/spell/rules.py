@@ -6,6 +6,7 @@ words. "12" is a substring of "1200", "no" of "I do not know".
 
 from __future__ import annotations
 
+import random
 from functools import partial
 
 from tasks.prompt import Row
@@ -35,6 +36,21 @@ def covers(task: Row, answer: str) -> bool:
     if task["task_type"] == "finance_math":
         rule = partial(same_number, tolerance=TOLERANCE)
     return any(rule(reference, answer) for reference in accepted(task))
+
+
+def covers_some(task: Row, answer: str, *, misses: float) -> bool:
+    """A rule that misses the right answers to a share of the questions.
+
+    So does a rule in a world where answers are often worded unlike the reference. The question's
+    text decides whether it is one of these.
+
+    >>> task = {"question": "Who?", "task_type": "general_qa", "reference": "Ann"}
+    >>> [covers_some(task, "Ann", misses=share) for share in (0.0, 1.0)]
+    [True, False]
+    """
+    if not covers(task, answer):
+        return False
+    return random.Random(f"missed {task['question']}").random() >= misses
 
 
 def is_readable(task: Row, answer: str) -> bool:

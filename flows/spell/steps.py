@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from flows.blocks.controls import permuted
 from flows.blocks.corpora import world_of_corpus
@@ -17,7 +18,7 @@ from flows.spell.corpus import ClusteredCorpus, open_prepared
 from flows.spell.rewards import questioner_rewards, responder_rewards, verifier_rewards
 from flows.spell.rlvr import FixedQuestions
 from flows.spell.roles import Roles
-from flows.spell.rules import covers, is_readable
+from flows.spell.rules import covers, covers_some, is_readable
 from tasks.clusters import documents_of, draw
 from tasks.keep import Limit, Query, keep
 from tasks.processes.comparisons import Compare
@@ -41,7 +42,8 @@ class Spell:
 
     @property
     def rule(self) -> Compare:
-        """R_rule; in the control `readable`, any readable answer is right.
+        """R_rule. In the control `readable` any readable answer is right; with `rule_misses` some
+        right answers are not seen.
 
         Answers that are compared with each other are right if they have the same words.
         """
@@ -49,6 +51,8 @@ class Spell:
             return is_readable
         if self.has_no_answers:
             return equal
+        if self.run.cfg.controls.rule_misses:
+            return partial(covers_some, misses=self.run.cfg.controls.rule_misses)
         return covers
 
     @property

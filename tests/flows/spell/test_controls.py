@@ -4,7 +4,7 @@ from collections import Counter
 
 from flows.blocks.controls import permuted_reward
 from flows.spell.rewards import responder_rewards
-from flows.spell.rules import covers, is_readable
+from flows.spell.rules import covers, covers_some, is_readable
 from tests.support.rows import row
 
 # None was not sampled
@@ -61,3 +61,16 @@ def test_another_seed_permutes_otherwise_and_the_same_one_alike():
 def test_paid_for_form_alone_every_answer_that_can_be_read_is_right():
     task = {"task_type": "general_qa", "reference": "Paris"}
     assert (covers(task, "Rome"), is_readable(task, "Rome")) == (False, True)
+
+
+def test_a_rule_with_misses_judges_all_answers_to_a_question_alike_and_never_passes_a_wrong_one():
+    def passes(number, answer, misses):
+        task = {"question": f"Who came {number}th?", "task_type": "general_qa", "reference": "Ann"}
+        return covers_some(task, answer, misses=misses)
+
+    seen = [passes(number, "Ann", 0.2) for number in range(1000)]
+    assert 0.75 < sum(seen) / 1000 < 0.85
+    assert [passes(number, "It was Ann", 0.2) for number in range(1000)] == seen
+    assert not any(passes(number, "Bob", 0.2) for number in range(1000))
+    fewer = [passes(number, "Ann", 0.4) for number in range(1000)]
+    assert all(more or not less for more, less in zip(seen, fewer, strict=True))
