@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from flows.app.command.launch import find_method
 from flows.runtime.request import Request
+from flows.settings import profile as profiles
 from flows.settings.profile import MethodSettings
 
 GRID = Path(__file__).with_name("grid.toml")
@@ -54,6 +55,7 @@ class Grid:
     seeds: int
     settings: Mapping[str, Any]
     collapse_errors: float
+    healthy_gain: float
     false_alarms: float
 
     @classmethod
@@ -70,6 +72,14 @@ class Grid:
             for shape in self.shapes:
                 for method in self.methods:
                     yield Cell(method, shape, share)
+
+    def limits(self, method: str) -> Iterator[tuple[str, float | None]]:
+        """The limits of the monitors in the profile that a method is played with."""
+        played = self.methods[method]
+        config = find_method(f"{method}-iteration").config
+        cfg = profiles.load(config, played["profile"], dict(played["settings"]))
+        assert isinstance(cfg, MethodSettings)
+        yield from cfg.monitor
 
     def request(self, cell: Cell, seed: int) -> Request:
         """The request for the run of a cell with a seed, with every alarm off."""

@@ -25,16 +25,18 @@ Finished = dict[str, tuple[Cell, claims.End]]
 NOTE = (
     "Written by `selfplay study phase` after every run. Scores are of one sampled answer to each of"
     " 2,000 held-out questions; *verdict error* is the share of verdicts that were not the truth. A"
-    " run has collapsed once its score is two standard errors below that of its base model.\n"
+    " run has collapsed once its score is two standard errors below that of its base model. It has"
+    " failed if it collapsed, or gained less than half of what the clean runs gain on average; else"
+    " it is healthy.\n"
 )
 MONITORS_NOTE = (
-    "What the monitors would have done: their limit now, and the strictest limit that raises an"
-    " alarm in at most one of twenty clean runs. A delay is the iteration of the alarm minus that"
-    " of the collapse: below 0 it came before.\n"
+    "What the monitors would have done: their limit in the profile, and the strictest limit that"
+    " raises an alarm in at most one of twenty healthy runs. A delay is the iteration of the alarm"
+    " minus that of the collapse: below 0 it came before.\n"
 )
 FINDINGS_NOTE = (
     "The findings of `selfplay findings` after each iteration: in how many runs a rule spoke at"
-    " all, by the share of verdicts that err, and how it warned of the runs that collapsed.\n"
+    " all, by the share of verdicts that err, and what it warned of.\n"
 )
 
 

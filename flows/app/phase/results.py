@@ -1,4 +1,4 @@
-"""What the runs of the grid say: a table of cells, and a table of monitors."""
+"""What the runs of the grid say: tables of cells, of monitors and of findings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
-from flows.app.command.launch import find_method
 from flows.app.evidence import mean_interval
 from flows.app.phase.grid import CLEAN, OWN, Cell, Grid
 from flows.app.phase.kept_findings import Found
@@ -62,17 +60,32 @@ class Results:
             ends[row["run"]] = row
         return ends
 
+    @cached_property
+    def healthy(self) -> frozenset[str]:
+        """The runs that did not collapse, and gained at least `healthy_gain` of the mean gain of
+        their method's clean runs."""
+        clean_gains: dict[str, list[float]] = {method: [] for method in self.grid.methods}
+        for name, row in self.of_run.items():
+            if self.runs[name].shape == CLEAN:
+                clean_gains[self.runs[name].method].append(row["gain"])
+        needed = {
+            method: self.grid.healthy_gain * (_mean(gains) or 0.0)
+            for method, gains in clean_gains.items()
+        }
+        return frozenset(
+            name
+            for name, row in self.of_run.items()
+            if row["collapsed_at"] is None and row["gain"] >= needed[self.runs[name].method]
+        )
+
     def cells(self) -> list[Row]:
         """One row per cell with a finished run."""
         rows = []
         for cell in dict.fromkeys(self.runs.values()):
-            ended = [
-                self.of_run[name]
-                for name, of in self.runs.items()
-                if of == cell and name in self.of_run
-            ]
-            if not ended:
+            names = [name for name, of in self.runs.items() if of == cell and name in self.of_run]
+            if not names:
                 continue
+            ended = [self.of_run[name] for name in names]
             collapsed = [row["collapsed_at"] for row in ended if row["collapsed_at"] is not None]
             rows.append(
                 {
@@ -85,6 +98,7 @@ class Results:
                     "before": fmean(row["before"] for row in ended),
                     "last": fmean(row["last"] for row in ended),
                     "gain [95%]": str(mean_interval([row["gain"] for row in ended])),
+                    "failed": sum(name not in self.healthy for name in names),
                     "collapsed": len(collapsed),
                     "in iteration": median(collapsed) if collapsed else None,
                 }
@@ -92,26 +106,21 @@ class Results:
         return rows
 
     def monitors(self) -> list[Row]:
-        """One row per limit and method: its false alarms in clean runs, and how it warns.
-
-        A delay is the iteration of the alarm minus that of the collapse: below 0 it came before.
-        The proposed limit is the strictest one that raises an alarm in at most `false_alarms` of
-        the clean runs.
+        """One row per method and limit: the limit of the method's profile, and the strictest one
+        that raises an alarm in at most `false_alarms` of the healthy runs, each with its warnings.
         """
         measured = self.ask(statement("monitors"), {"runs": list(self.runs)})
         rows = []
         for method in self.grid.methods:
-            config = find_method(f"{method}-iteration").config
-            limits: Any = config.model_fields["monitor"].annotation
             of_method = {name for name, cell in self.runs.items() if cell.method == method}
-            for name, field in limits.model_fields.items():
+            for name, limit in self.grid.limits(method):
                 of_limit = [
                     row
                     for row in measured
                     if row["run"] in of_method and is_of(row["metric"], name)
                 ]
                 if of_limit:
-                    rows.append(self._monitor(method, name, field.default, of_limit, of_method))
+                    rows.append(self._monitor(method, name, limit, of_limit, of_method))
         return rows
 
     def _monitor(
@@ -122,26 +131,18 @@ class Results:
         measured: Sequence[Row],
         of_method: set[str],
     ) -> Row:
-        clean = sorted(run for run in of_method if self.runs[run].shape == CLEAN)
-        collapsed = self._collapsed(of_method)
-        proposed = propose(name, [worst(name, measured, run) for run in clean], self.grid)
-        row = {"method": method, "limit": name, "now": limit}
+        healthy = sorted(of_method & self.healthy)
+        proposed = propose(name, [worst(name, measured, run) for run in healthy], self.grid)
+        row = {"method": method, "limit": name}
         for column, value in (("now", limit), ("proposed", proposed)):
             alarms = {run: first_alarm(name, measured, run, value) for run in of_method}
-            delays = self._delays(alarms, collapsed)
-            row |= {
-                column: value,
-                f"{column}: false alarms": _count(alarms, clean),
-                f"{column}: warned": f"{len(delays)} of {len(collapsed)}",
-                f"{column}: delay": median(delays) if delays else None,
-            }
+            warnings = self._warnings(alarms)
+            row |= {column: value, **{f"{column}: {key}": told for key, told in warnings.items()}}
         return row
 
     def findings(self) -> list[Row]:
-        """One row per method and finding: in how many runs it spoke, and how it warns.
-
-        Runs are counted by the share of verdicts that err. A delay is as in `monitors`.
-        """
+        """One row per method and finding: in how many runs it spoke, by the share of verdicts that
+        err, and its warnings."""
         rows = []
         for method in self.grid.methods:
             of_method = {line["run"] for line in self.found}
@@ -160,30 +161,32 @@ class Results:
         groups |= {f"{share:.0%} err": [] for share in self.grid.shares}
         for run in of_method:
             groups[_group(self.runs[run])].append(run)
-        collapsed = self._collapsed(of_method)
-        delays = self._delays(first, collapsed)
         return {
             "method": method,
             "finding": rule,
             **{name: _count(first, runs) for name, runs in groups.items()},
-            "warned": f"{len(delays)} of {len(collapsed)}",
-            "delay": median(delays) if delays else None,
+            **self._warnings(first),
         }
 
-    def _collapsed(self, runs: Iterable[str]) -> list[str]:
-        return sorted(
-            run
-            for run in runs
-            if run in self.of_run and self.of_run[run]["collapsed_at"] is not None
-        )
+    def _warnings(self, warned_in: Mapping[str, int | None]) -> Row:
+        """How often something warned, given the iteration in which it first warned of each run.
 
-    def _delays(self, warned_at: Mapping[str, int | None], collapsed: Iterable[str]) -> list[int]:
-        """Of each collapsed run that was warned of, the iterations from collapse to warning."""
-        return [
-            warning - self.of_run[run]["collapsed_at"]
-            for run in collapsed
-            if (warning := warned_at[run]) is not None
+        False alarms are those in healthy runs; all other runs failed. A delay is the iteration of
+        the warning minus that of the collapse: below 0 it came before.
+        """
+        ended = {run: warned_in[run] for run in sorted(warned_in) if run in self.of_run}
+        delays = [
+            warning - collapse
+            for run, warning in ended.items()
+            if warning is not None and (collapse := self.of_run[run]["collapsed_at"]) is not None
         ]
+        return {
+            "false alarms": _count(warned_in, [run for run in ended if run in self.healthy]),
+            "failures warned of": _count(
+                warned_in, [run for run in ended if run not in self.healthy]
+            ),
+            "delay": median(delays) if delays else None,
+        }
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -239,12 +242,12 @@ def worst(name: str, measured: Iterable[Row], run: str) -> float:
     return min(row["lowest"] for row in rows)
 
 
-def propose(name: str, worst_of_clean: Sequence[float], grid: Grid) -> float | None:
-    """The strictest limit with at most the wanted share of false alarms; None without clean runs.
+def propose(name: str, worst_of_healthy: Sequence[float], grid: Grid) -> float | None:
+    """The strictest limit with at most the wanted share of false alarms; None without healthy runs.
 
-    With 30 clean runs and a share of 0.05, one of them may raise an alarm.
+    With 30 healthy runs and a share of 0.05, one of them may raise an alarm.
     """
-    values = sorted(value for value in worst_of_clean if not math.isnan(value))
+    values = sorted(value for value in worst_of_healthy if not math.isnan(value))
     if not values:
         return None
     num_allowed = math.floor(grid.false_alarms * len(values))
