@@ -186,7 +186,7 @@ def _of_labelled_verdicts(
     """All readable verdicts on prompts of which a verdict is labelled: 1 if right, else 0.
 
     A verdict labelled good is right; one labelled bad is wrong, so the opposite verdict is right.
-    Prompts whose labels disagree get no opinion.
+    The majority of a prompt's labels decides; if they are tied, its verdicts get no opinion.
     """
     verdict_of: dict[str, int] = {}
     for table in as_tables(verdicts):
