@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator
 from itertools import islice
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,6 +23,8 @@ from tasks.stage import Rows, Tables, rows_of, stage
 from tasks.wrong_references import wrong_items
 from warehouse.schemas import ROLLOUTS, RUBRICS, TASKS, Item, PromptRow, Selection, Task
 from warehouse.store import Place, Table
+
+Drawn = TypeVar("Drawn", Item, Task)
 
 
 class GivenTasks(BaseModel):
@@ -83,12 +86,12 @@ def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
         }
 
 
-def _draws(items: list[Item], count: int, seed: int) -> Iterator[list[Item]]:
-    """Yield draws of `count` different items for ever."""
+def _draws(items: list[Drawn], count: int, seed: int) -> Iterator[list[Drawn]]:
+    """Yield draws of `count` different items, or tasks, for ever."""
     # A worked example: of 10 items, draws of 3 take 0-2, 3-5 and 6-8 of a first order. The next one
     # takes the item that is left, and two others from the beginning of a second order of all ten.
     # In that order the item comes last, wherever it stood.
-    waiting = list[Item]()
+    waiting = list[Drawn]()
     lap = 0
     while True:
         draw = waiting[:count]
@@ -107,7 +110,8 @@ def _draws(items: list[Item], count: int, seed: int) -> Iterator[list[Item]]:
 
 @stage(TASKS)
 def draw_tasks(tasks: Table, *, chosen: Tables = (), number: int, size: int, seed: int) -> Rows:
-    """Yield the `number`-th draw of `size` tasks: all in a seeded order, then all in another.
+    """Yield the `number`-th draw of `size` tasks, all different, or all tasks if there are fewer.
+    No task repeats before all have been drawn; then all are drawn again in another order.
 
     With `chosen` tables (selections), only the tasks kept there are drawn. Raises ValueError if
     there is none.
@@ -116,12 +120,14 @@ def draw_tasks(tasks: Table, *, chosen: Tables = (), number: int, size: int, see
     rows = [row for row in tasks.rows(Task) if not chosen or row["task_id"] in kept]
     if not rows:
         raise ValueError(f"{tasks.address} has no task to draw")
-    order_of: dict[int, list[Task]] = {}
-    for position in range(number * size, (number + 1) * size):
-        epoch, place = divmod(position, len(rows))
-        if epoch not in order_of:
-            order_of[epoch] = random.Random(f"{seed} {epoch}").sample(rows, len(rows))
-        yield order_of[epoch][place]
+    yield from next(islice(_draws(rows, min(size, len(rows)), seed), number, None))
+
+
+@stage(TASKS)
+def without_answers(tasks: Table) -> Rows:
+    """Yield the tasks as if nobody knew their answers."""
+    for row in tasks.rows(Task):
+        yield {**row, "reference": None, "accepted": None}
 
 
 @stage(RUBRICS)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tasks.processes.comparison_child import serve
 from tasks.processes.comparisons import Compare, Outcome, Workers
+from tasks.scorers.accepted import with_reference
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import MATCHES, Row
 
@@ -23,8 +24,8 @@ def match(
     """Yield one row for every answer, in their order: does `compare(task, answer)` find it equal to
     the reference?
 
-    With `labels` (`tasks.vote`) the reference is the task's label; an answer to a task without one
-    takes the label's reason.
+    With `labels` (`tasks.vote`) the task's label is its only right answer; an answer to a task
+    without one takes the label's reason.
 
     `compare` takes a row of `tasks` and the answer's text; it is a module-level function or a
     partial of one. If it raises ValueError (`Malformed` is one), the row has a null with that
@@ -65,12 +66,12 @@ class _References:
 
 
 def _labels_as_references(tasks: list[Row], labels: list[Row]) -> _References:
-    """The tasks with their labels in place of their references."""
+    """The tasks with their labels in place of all answers that are known to be right."""
     label_of = {row["task_id"]: row for row in labels}
     references = _References({}, {})
     for task in tasks:
         label = label_of.get(task["task_id"], {"answer": None, "reason": "no label"})
-        references.task_of[task["task_id"]] = {**task, "reference": label["answer"]}
+        references.task_of[task["task_id"]] = with_reference(task, label["answer"])
         if label["answer"] is None:
             references.why_missing[task["task_id"]] = label["reason"]
     return references

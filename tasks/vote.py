@@ -10,6 +10,7 @@ from functools import partial
 from tasks.processes.comparison_child import serve
 from tasks.processes.comparisons import Compare, Workers
 from tasks.read import NOT_SAMPLED
+from tasks.scorers.accepted import with_reference
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import LABELS, Row
 
@@ -30,8 +31,8 @@ def vote(
     why there is none.
 
     `agree(task, answer)` is a module-level function, as in `match`. Its task is a row of `tasks`
-    (without `tasks`, only the id) whose `reference` is another answer. Two answers are equal if
-    `agree` says so in either order; without `agree`, if their texts are. A comparison that raises
+    (without `tasks`, only the id) whose only right answer is another answer. Two answers are equal
+    if `agree` says so in either order; without `agree`, if their texts are. A comparison that raises
     ValueError, takes more than `time_limit_s` or crashes counts as unequal, and such failures are
     counted. Any other exception is a fault of `agree` and raises RuntimeError.
 
@@ -63,7 +64,7 @@ def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
     orders = [(first, second)] if first == second else [(first, second), (second, first)]
     matches = []
     for reference, answer in orders:
-        matches.append(workers.compare({**task, "reference": reference}, answer).matched)
+        matches.append(workers.compare(with_reference(task, reference), answer).matched)
         if matches[-1]:
             return True
     if None in matches:

@@ -19,7 +19,7 @@ from flows.spell.corpus import ClusteredCorpus
 from flows.spell.rules import covers
 from tasks.clusters import each_its_own
 from tasks.corpus.documents import corpus_identity
-from tasks.given import draw_tasks
+from tasks.given import draw_tasks, without_answers
 from tasks.keep import Query, keep
 from tasks.match import match
 from tasks.wrong_references import wrong_tasks
@@ -92,12 +92,14 @@ class FixedQuestions:
             tasks = wrong_tasks(
                 place, tasks, chosen=kept, share=cfg.given_wrong, seed=cfg.seed, label="wrong"
             )
+        has_answers = num_answered > 0 and cfg.given_answers
+        if not has_answers:
+            tasks = without_answers(place, tasks, label="unanswered")
         memberships = each_its_own(place, questions.contexts)
         corpus = ClusteredCorpus(
             documents=(questions.contexts,),
             memberships={str(task_type): memberships for task_type in cfg.task_types},
         )
-        has_answers = num_answered > 0 and cfg.given_answers
         return cls(tasks, kept, num_questions, corpus, has_answers=has_answers)
 
     def draw(self, step: Place, cfg: Config, number: int, label: str) -> Table:

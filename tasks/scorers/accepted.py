@@ -14,6 +14,15 @@ def accepted(task: Row | Task) -> list[str]:
     return task.get("accepted") or [task["reference"] or ""]
 
 
+def with_reference(task: Row, reference: str | None) -> Row:
+    """The task with `reference` as its only right answer.
+
+    >>> accepted(with_reference({"reference": "Rhine", "accepted": ["Rhine", "Rhein"]}, "Po"))
+    ['Po']
+    """
+    return {**task, "reference": reference, "accepted": None}
+
+
 def equal(task: Row | Task, answer: str) -> bool:
     """Whether an answer has exactly the words of an accepted answer: `compare` of the stage
     `match`.

@@ -101,11 +101,21 @@ def test_tasks_come_all_before_any_comes_again_and_only_those_that_are_kept(plac
         for t in draw_tasks(place, tasks, number=n, label=str(n), **how).rows()
     ]
     assert sorted(order[:5]) == sorted(order[5:10]) == list("01234") and order[:5] != order[5:10]
+    assert len(set(order[3:6])) == 3, "none twice in a draw, although the second lap begins in it"
     chosen = publish(
         place, "selections", *(row("selections", task_id=str(i), kept=i > 1) for i in range(5))
     )
     drawn = draw_tasks(place.step(1), tasks, chosen=chosen, number=0, **how).rows()
     assert {task["task_id"] for task in drawn} == {"2", "3", "4"}
+
+
+def test_no_task_is_twice_in_a_draw_and_fewer_tasks_are_all_drawn(place):
+    tasks = publish(place, "tasks", *(row("tasks", task_id=str(i), text="?") for i in range(90)))
+    for number in range(12):
+        for size, expected in ((80, 80), (200, 90)):
+            how = {"size": size, "seed": 0, "label": f"{size}-{number}"}
+            drawn = draw_tasks(place, tasks, number=number, **how).rows()
+            assert len({task["task_id"] for task in drawn}) == len(drawn) == expected
 
 
 def test_nothing_to_draw_from_is_an_error(place):

@@ -114,6 +114,28 @@ def test_answers_can_be_ignored(site):
     assert paid == {"mine-1": 3.0, "mine-2": 3.0, "mine-3": 2.0, "mine-4": 1.0}
 
 
+def test_answers_that_are_ignored_reward_nothing_even_if_a_question_has_several(site):
+    """Each question accepts what one of its minority answers says; the majority decides alone."""
+    path = site / "mine.jsonl"
+    lines = [
+        {"question": f"What does {town} trade in?", "context": f"{town} trades.", "answers": good}
+        for town, good in {
+            "Arvel": ["ore", "the ore"],
+            "Borin": ["wool", "a wool"],
+            "Cadra": ["sand", "the sand"],
+            "Dorven": ["d", "the d"],
+        }.items()
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    play(site, given=str(path), given_answers=False)
+    labels = dict(rows(site, "select task_id, answer from labels"))
+    assert [labels[f"mine-{number}"] for number in (1, 2)] == ["salt", "fish"]
+    paid = dict(rows(site, PAID))
+    assert paid == {"mine-1": 3.0, "mine-2": 3.0, "mine-3": 2.0, "mine-4": 1.0}
+    known = "select count(*) from tasks where label like 'round%' and reference is not null"
+    assert rows(site, known) == [(0,)]
+
+
 def test_a_file_with_answers_to_some_questions_is_refused(site):
     with pytest.raises(ValueError, match="1 of 4 questions have an answer: give all of them one"):
         play(site, given=questions(site, {"Arvel": "salt"}))
