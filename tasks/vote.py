@@ -32,9 +32,9 @@ def vote(
 
     `agree(task, answer)` is a module-level function, as in `match`. Its task is a row of `tasks`
     (without `tasks`, only the id) whose only right answer is another answer. Two answers are equal
-    if `agree` says so in either order; without `agree`, if their texts are. A comparison that raises
-    ValueError, takes more than `time_limit_s` or crashes counts as unequal, and such failures are
-    counted. Any other exception is a fault of `agree` and raises RuntimeError.
+    if `agree` says so in either order; without `agree`, if their texts are. A comparison that
+    raises ValueError, takes more than `time_limit_s` or crashes counts as unequal, and such
+    failures are counted. Any other exception is a fault of `agree` and raises RuntimeError.
 
     Answers are in sampling order. Among the largest classes, the one whose first member was sampled
     first wins (`tied` marks such a task), and that member's text is the label. Unreadable answers
