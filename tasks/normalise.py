@@ -114,11 +114,13 @@ def _looked_up(rows: list[Row], column: str, lookup: Sequence[Table]) -> list[An
 
 
 def centre(reward_G: Sequence[float]) -> list[float]:
-    """r - mean(r).
+    """r - mean(r). Equal rewards give exactly 0, although their mean may be rounded.
 
-    >>> centre([1, 0, 1, 1])
-    [0.25, -0.75, 0.25, 0.25]
+    >>> centre([1, 0, 1, 1]), centre([-0.1, -0.1, -0.1])
+    ([0.25, -0.75, 0.25, 0.25], [0.0, 0.0, 0.0])
     """
+    if max(reward_G) == min(reward_G):
+        return [0.0] * len(reward_G)
     mean = math.fsum(reward_G) / len(reward_G)
     return [r - mean for r in reward_G]
 

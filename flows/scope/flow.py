@@ -14,8 +14,8 @@ Departures from the paper
   itself when greedy (`judge.screening_temperature`); the paper has 0.
 - Documents of the Challenger's steps may be drawn again for the pool, which is rare in a large
   corpus.
-- l.14 pays r_fmt, eq. 4 half of it: we follow eq. 4. An invalid rubric also forfeits format
-  (released code).
+- l.14 pays r_fmt, eq. 4 half of it: we follow eq. 4. An invalid rubric also forfeits format, and so
+  does a rollout without a readable task (released code).
 - g_bar is the mean over the answers that could be graded; the paper's is over all N.
 - Searches are exact (as in the released code) up to 2 GiB of vectors; beyond, as for the 21 million
   passages of Wikipedia, an IVF index probes 64 of its lists, unless the corpus is prepared with

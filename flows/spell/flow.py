@@ -19,6 +19,15 @@ Departures
   it; short-context benchmarks are asked for a box or a letter, since the paper does not say how.
 - Advantages divide by the population standard deviation (`advantage_std`).
 - A batch short of groups is an error or, by `sampling.short_batch`, smaller; it is never padded.
+As in the released code, but not in the paper
+- An unreadable vote costs 1 (eq. 5: 0 or 1).
+- A question costs its questioner nothing if its answer is too long, if it asks for financial
+  mathematics and its answer is not one number other than 0, or if the reply was cut off while
+  thinking (eq. 7: -1 for any error of form).
+- In a step with fewer usable groups of votes than N / G the verifier is not updated (section 3.3
+  takes as many as there are questions).
+- Unusable questions for the questioner's batch are drawn for each task type; what one type lacks is
+  taken from the next.
 """
 
 from __future__ import annotations

@@ -109,6 +109,7 @@ class Update(GRPOSettings):
 
     loss_type: LossType = "dr_grpo"
     beta: float = Field(default=0.0, ge=0)
+    dual_clip: float | None = Field(default=None, gt=1)
     on_policy: bool = True
     max_completion_tokens: int | None = Field(
         default=8192, ge=1, description="the constant that dr_grpo divides by"

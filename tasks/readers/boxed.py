@@ -18,11 +18,10 @@ _PLACEHOLDERS = ("...", "…", "\\ldots", "\\dots", "")
 
 def last_box(reply: str) -> str:
     r"""The content of the last `\boxed{...}` outside of thoughts. A box that shows where to answer
-    is ignored, and
-    so is one that is denied ("not \boxed{1}").
+    is ignored, and so is one that is denied ("not \boxed{1}").
 
-    Raises Malformed if there is no box, if the box does not close, or if two boxes are joined by
-    "or".
+    Raises Malformed if there is no other box, if the box does not close, or if two boxes are joined
+    by "or".
 
     >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}, in \boxed{} as asked.")
     '\\frac{1}{2}'
@@ -32,6 +31,7 @@ def last_box(reply: str) -> str:
     if not boxes:
         raise Malformed("no boxed answer")
     end = len(text)
+    is_denied = False
     for i in reversed(range(len(boxes))):
         start = boxes[i].end()
         end_of_box = _end(text, boxes[i].end(), end)
@@ -39,12 +39,14 @@ def last_box(reply: str) -> str:
             raise Malformed("the box does not close")
         answer = text[start:end_of_box].strip()
         before = text[max(0, boxes[i].start() - 60) : boxes[i].start()].rpartition("}")
-        if answer not in _PLACEHOLDERS and not _DENIED.search(before[2]):
-            if before[1] and _OR.fullmatch(before[2]) and i > 0:
-                raise Malformed("two boxes with or between them")
-            return answer
+        if answer not in _PLACEHOLDERS:
+            if not _DENIED.search(before[2]):
+                if before[1] and _OR.fullmatch(before[2]) and i > 0:
+                    raise Malformed("two boxes with or between them")
+                return answer
+            is_denied = True
         end = boxes[i].start()
-    raise Malformed("empty box")
+    raise Malformed("the box is denied" if is_denied else "empty box")
 
 
 def without_boxes(text: str) -> str:

@@ -19,8 +19,11 @@ from tasks.readers.malformed import Malformed
 from tasks.readers.markup import bare
 from tasks.readers.numbers import WRITTEN, is_finite
 
-# Math-Verify's default: numbers are rounded to this many digits before they are compared
+# Math-Verify's default: numbers are rounded to this many decimal places before they are compared
 FLOAT_DIGITS = 6
+# It takes all numbers near 0 for equal, so those below SMALL must also agree to this part of them.
+SMALL = 1e-3
+SMALL_TOLERANCE = 1e-4
 MAX_CHARS = 10_000
 MAX_UNIT = 200
 _GREEK = (
@@ -152,11 +155,31 @@ def _equal(reference: str, answer: str) -> bool:
     if given and all(getattr(side[0], "is_Symbol", False) for side in (gold, given)):
         return gold == given  # Math-Verify ignores the case of single symbols
     try:
-        return bool(given) and verify(
+        is_equal = bool(given) and verify(
             gold, given, float_rounding=FLOAT_DIGITS, timeout_seconds=None, raise_on_error=True
         )
     except Exception as problem:
         raise Malformed(f"Math-Verify: {type(problem).__name__}") from problem
+    return is_equal and not _are_unlike(small_number(gold), small_number(given))
+
+
+def small_number(expressions: list) -> float | None:
+    """The value of a formula that is a real number below SMALL, and not 0; else None."""
+    expression = expressions[0]
+    if not getattr(expression, "is_number", False) or expression.is_real is False:
+        return None
+    try:
+        value = float(expression)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if 0 < abs(value) < SMALL else None
+
+
+def _are_unlike(first: float | None, second: float | None) -> bool:
+    """Whether two small numbers differ; False if either is none."""
+    if first is None or second is None:
+        return False
+    return not math.isclose(first, second, rel_tol=SMALL_TOLERANCE)
 
 
 @functools.lru_cache(maxsize=1024)

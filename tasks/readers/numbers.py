@@ -212,9 +212,9 @@ def _numbers(text: str) -> list[Number]:
             )
         if match["below"]:
             value = value / float(match["below"]) if float(match["below"]) else math.nan
-        # accountants' minus
-        if match["paren"] and (match["closed"] or match["shut"]) and not numbers:
-            value = -value
+        in_parentheses = match["paren"] and (match["closed"] or match["shut"])
+        if in_parentheses and not numbers and match["number"][0] not in "+-":
+            value = -value  # accountants' minus
         scale = SCALES[match["scale"].lower()] if match["scale"] else None
         if not math.isfinite(value * (scale or 1.0)):
             raise Malformed("the number is not finite")

@@ -20,7 +20,9 @@ BRACKETED = re.compile(r"\\?\[\\?\[\s*+(\w++(?:\\_\w++|[ -]\w++)*+)\s*+\\?\]\\?\
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\n")
 _GIVE = r"(?:be|give|say|answer|award|assign|choose|justify|warrant)"
 _DENIED = re.compile(
-    rf"\b(?:(?:not|never|cannot|\w+n['’]t)(?:\s+{_GIVE})?(?:\s+an?)?|than|instead\s+of"
+    # "it does not: [[NO]]" denies nothing that follows
+    rf"\b(?:not|never|cannot|\w+n['’]t)(?:\s+an?)?[^\w.!?\n:;,–—]{{0,9}}$"
+    rf"|\b(?:(?:not|never|cannot|\w+n['’]t)\s+{_GIVE}(?:\s+an?)?|than|instead\s+of"
     rf"|(?:no|(?:not|n['’]t)\s+\w+\s+an?)\s+(?:reason|need|grounds)\s+(?:for|to\s+{_GIVE})(?:\s+an?)?)[^\w.!?\n]{{0,9}}$",
     re.IGNORECASE,
 )

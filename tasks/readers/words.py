@@ -15,7 +15,7 @@ _THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}(?!\d))")
 _KEPT = re.compile(  # 1.5, 3/4, -5, C#
     r"[./:#+-](?:(?<=\d[./:])(?=\d)|(?<=-)(?<![\w)]-)(?=[\d.$€£]|\s\d)|(?<=\b[A-Za-z][#+])[#+]*)"
 )
-_HYPHEN = re.compile(r"[-‐‑/](?:(?<=/)|(?<=\w.)(?=\w))")
+_HYPHEN = re.compile(r"[-‐‑–—/](?:(?<=/)|(?<=\w.)(?=\w))")
 _ARTICLE = re.compile(r"[tTaA](?:(?<=\b[tT])[hH][eE]\b|(?<=\b[aA])[nN]\b|(?<=\ba)\s+(?=\S))")
 _FIRST_ARTICLE = re.compile(r"\W*A\s+(?=\S)")  # elsewhere a capital A is a name, as in vitamin A
 _PUNCTUATION = {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sc"}
@@ -32,13 +32,13 @@ _AS_WORDS = {**_DROPPED, **_BACK}
 
 def words_of(text: str, hyphen: str = " ") -> list[str]:
     """Words in lower case, without articles, punctuation, currency signs and thousands separators.
-    A point between digits, a sign before them and the sharp of C# stay. A hyphen within a word
-    becomes `hyphen`.
+    A point between digits, a sign before them and the sharp of C# stay. A hyphen or dash within a
+    word becomes `hyphen`.
 
     >>> words_of("The U.S. spent $1,250.5 (twice), not -3/4 of it; a well-known case")
     ['us', 'spent', '1250.5', 'twice', 'not', '-3/4', 'of', 'it', 'well', 'known', 'case']
-    >>> words_of("vitamin A")
-    ['vitamin', 'a']
+    >>> words_of("vitamin A"), words_of("1914–1918")
+    (['vitamin', 'a'], ['1914', '1918'])
     """
     return _split(_normalised(text), hyphen)
 

@@ -27,7 +27,9 @@ def agree(task: Row, answer: str) -> bool:
     answer_type = task.get("answer_type")
     reference = task["reference"]
     if answer_type == LETTER:
-        return letter_of(answer, task.get("options")) == reference
+        options = task.get("options")
+        # a voted label may be the text of an option
+        return letter_of(answer, options) == (letter_of(reference, options) or reference)
     if answer_type == LIST:
         return _parts(answer) == _parts(reference)
     if answer_type in TEXTS:

@@ -326,11 +326,10 @@ def micro_batches(
     """
     batches = []
     shortest = int(datums.lengths.argmin())
+    num_tokens = datums.num_tokens  # it sums all masks at every use
     for step, members in zip(planned.rows, planned.members, strict=True):
-        step_tokens = int(datums.num_tokens[members].sum())
-        filled = [
-            rows for micro in step for rows in micro if datums.num_tokens[rows[rows >= 0]].sum()
-        ]
+        step_tokens = int(num_tokens[members].sum())
+        filled = [rows for micro in step for rows in micro if num_tokens[rows[rows >= 0]].sum()]
         for micro in step:
             present = np.concatenate(micro)
             present = present[present >= 0]
@@ -339,7 +338,7 @@ def micro_batches(
             batch["step_rows"] = len(members)
             if planned.shares_prompts and len(micro[process]) > 1:
                 batch["answer_tokens"] = [len(datums.completions[i]) for i in micro[process]]
-            batch["num_tokens"] = int(datums.num_tokens[present].sum())
+            batch["num_tokens"] = int(num_tokens[present].sum())
             batch["num_rows"] = len(present)
             batch["num_slots"] = sum(map(len, micro))
             batch["num_items_in_batch"] = torch.tensor(float(step_tokens))

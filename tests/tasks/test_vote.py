@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from tasks.match import match
+from tasks.scorers.accepted import equal
 from tasks.vote import classes, majority, vote
 from tests.support.comparisons import (
     compare,
@@ -191,3 +192,17 @@ def test_by_default_answers_of_all_tasks_are_compared_in_one_process(place, tmp_
     tables = [answers_to(place, t, "7", "8", label=t) for t in "tu"]
     vote(place, answers=tables, agree=partial(compare_where, log=str(tmp_path / "pids")))
     assert len(set((tmp_path / "pids").read_text().split())) == 1
+
+
+def test_a_label_replaces_all_answers_that_a_task_accepts(place):
+    """The task accepts "Rhine" and "Rhein"; the majority says Elbe, and is right by its label."""
+    tasks = publish(
+        place,
+        "tasks",
+        row("tasks", task_id="t", reference="Rhine", accepted=["Rhine", "Rhein"]),
+    )
+    answers = answers_to(place, "t", "Elbe", "the Elbe", "Rhine")
+    labels = vote(place, answers=answers, tasks=tasks, agree=equal)
+    assert [label["answer"] for label in labels.rows()] == ["Elbe"]
+    found = match(place, answers, tasks, labels=labels, compare=equal)
+    assert [match["matched"] for match in found.rows()] == [True, True, False]

@@ -200,3 +200,15 @@ def test_objects_come_in_their_order_and_without_those_within_them():
 )
 def test_the_last_box_that_holds_something_is_read(reply, answer):
     assert read(last_box, reply) == answer
+
+
+def test_a_box_that_is_denied_is_not_called_empty():
+    assert read(last_box, r"It is not \boxed{5}.") == "malformed: the box is denied"
+    assert read(last_box, r"Answer in \boxed{}.") == "malformed: empty box"
+
+
+@pytest.mark.parametrize("denial", ["It does not", "They aren't", "so it cannot"])
+def test_a_clause_that_ends_in_a_negation_does_not_deny_the_verdict_behind_it(denial):
+    for between in (": ", "; ", " — ", ", "):
+        assert read(bracketed, f"{denial}{between}[[NO]]", VOTES) == 0
+    assert str(read(bracketed, f"{denial} [[YES]]", VOTES)).startswith("malformed")

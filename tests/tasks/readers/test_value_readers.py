@@ -157,6 +157,10 @@ def test_the_text_of_exactly_one_option_stands_for_its_letter():
         ("12 as of December 31, 2019", 12),
         ("2019", 2019),
         ("12.5% (0.125)", 12.5),
+        ("(5)", -5),  # accountants' minus
+        ("$(1,234)", -1234),
+        ("(-5.2%)", -5.2),  # it has a sign already
+        ("(+5)", 5),
         ("12.5 million (12,500,000)", 12.5e6),
         ("12. That is 3 times 4.", 12),
         ("3.2 m\u0130llion", 3.2),
@@ -254,6 +258,8 @@ def test_the_last_statement_of_an_answer_is_read(reply, answer):
         ("twenty-one", "twenty one", True),
         ("Jean-Paul", "JeanPaul", True),
         ("O'Brien", "O’Brien", True),
+        ("1918", "from 1914–1918", True),
+        ("Ada", "Ada—who came late", True),
     ],
 )
 def test_words_that_mean_the_same_are_found_and_no_others(reference, answer, found):
@@ -278,6 +284,11 @@ def test_words_that_mean_the_same_are_found_and_no_others(reference, answer, fou
         ("1200", r"\$1{,}200.00", True),
         ("5", "5.000000000000002", True),
         ("1e-7", "2e-7", False),
+        (r"1.67 \times 10^{-27}", r"9.11 \times 10^{-31}", False),
+        (r"1.67 \times 10^{-27}", "1.67e-27", True),
+        ("0.0000121", "0.0000124", False),
+        ("1e-7", r"10^{-7}", True),
+        ("6.63e-34", "-1.6e-19", False),
         ("8", r"8 \text{ or } 9", False),
         ("hello", "olleh", False),
     ],

@@ -115,3 +115,9 @@ def test_a_reference_without_mathematics_cannot_be_compared_with(place):
         None,
         "Math-Verify finds no mathematics in the reference",
     )
+
+
+@pytest.mark.parametrize("label", ["B", "(B)", r"\text{B}", "12 km"])
+def test_a_voted_label_of_a_choice_may_be_written_in_any_way(label):
+    task = {"answer_type": "multiple_choice", "options": ["3 km", "12 km"], "reference": label}
+    assert [agree(task, answer) for answer in ("B", "(B)", "12 km", "A")] == [True] * 3 + [False]
