@@ -33,7 +33,7 @@ from flows.settings.profile import MethodSettings
 from tasks.engines.chat import ChatFleet
 from warehouse.code import follow_package
 from warehouse.head import head_of
-from warehouse.rerun import Inquiry, Unmade
+from warehouse.rerun import Enough, Inquiry, Unmade
 from warehouse.store import Store
 
 Asking = TypeVar("Asking", bound=Inquiry)
@@ -229,6 +229,9 @@ def opened(
             register(run.place, policies=models)
         try:
             yield run
+        except Enough:
+            store.behind.wait()
+            raise
         except Exception:
             # Let writes under way end too. What fails among them is not told now: the next start
             # of the run reports what is missing.

@@ -7,11 +7,12 @@ prompts were edited, tables made earlier still hold what their own recipes say.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from warehouse.draft import hash_bytes, hash_json
+from warehouse.fork import FORK
 from warehouse.freshness import inputs
 from warehouse.schemas import UPDATES, Row
 from warehouse.store import Store
@@ -183,26 +184,54 @@ def within(address: str) -> str:
     return address.partition("/")[2]
 
 
+def places_of(tables: Sequence[Table]) -> Callable[[str], str]:
+    """A function that gives the place of a source among the tables of a run.
+
+    That is its address within the run if this run made it, or one that this run was forked from.
+    Of any other source, such as another run's policy that this run started from, it is the address
+    itself.
+    """
+    own = lineage(Store(tables[0].root), tables[0].at.run) if tables else set()
+
+    def place(address: str) -> str:
+        if address.partition("/")[0] in own:
+            return within(address)
+        return address
+
+    return place
+
+
+def lineage(store: Store, run: str) -> set[str]:
+    """A run, and the runs that it was forked from, one after the other."""
+    runs = {run}
+    while (origin := store.kept(run, FORK)) and origin["run"] not in runs:
+        run = origin["run"]
+        runs.add(run)
+    return runs
+
+
 def led_to(tables: Sequence[Table], last: Iterable[Table]) -> list[Table]:
     """Of `tables`, those that `last` were made from, directly or not, and `last` themselves."""
-    at = {within(table.address): table for table in tables}
+    place_of = places_of(tables)
+    at = {place_of(table.address): table for table in tables}
     reached: set[str] = set()
-    waiting = [within(table.address) for table in last]
+    waiting = [place_of(table.address) for table in last]
     while waiting:
         place = waiting.pop()
         if place in at and place not in reached:
             reached.add(place)
-            waiting += [within(source) for source in sources(at[place].recipe)]
+            waiting += [place_of(source) for source in sources(at[place].recipe)]
     return [table for place, table in at.items() if place in reached]
 
 
 def made_from(tables: Sequence[Table], addresses: Iterable[str]) -> list[Table]:
     """Of `tables`, those that were made from any of the addresses, directly or not."""
+    place_of = places_of(tables)
     by_source: dict[str, list[str]] = {}
     for table in tables:
         for source in sources(table.recipe):
-            by_source.setdefault(within(source), []).append(within(table.address))
-    first = {within(address) for address in addresses}
+            by_source.setdefault(place_of(source), []).append(place_of(table.address))
+    first = {place_of(address) for address in addresses}
     reached: set[str] = set()
     waiting = list(first)
     while waiting:
@@ -210,7 +239,7 @@ def made_from(tables: Sequence[Table], addresses: Iterable[str]) -> list[Table]:
             if place not in reached:
                 reached.add(place)
                 waiting.append(place)
-    return [table for table in tables if within(table.address) in reached - first]
+    return [table for table in tables if place_of(table.address) in reached - first]
 
 
 def stale(store: Store, tables: Sequence[Table], known: Mapping[str, str]) -> list[Stale]:
@@ -221,17 +250,22 @@ def stale(store: Store, tables: Sequence[Table], known: Mapping[str, str]) -> li
     settings, prompts and code as they are now.
     """
     reasons = dict(known)
-    at = {within(table.address): table for table in tables}
+    place_of = places_of(tables)
+    at = {place_of(table.address): table for table in tables}
+
+    def now(source: str) -> Table | None:
+        return at.get(place_of(source)) or store.find(source)
+
     for table in tables:
         if table.address in reasons:
             continue
         for source, content_hash in inputs(table.recipe):
-            now = at.get(within(source)) or store.find(source)
-            if now is not None and now.content_hash != content_hash:
+            found = now(source)
+            if found is not None and found.content_hash != content_hash:
                 reasons[table.address] = f"{source} was rebuilt since, with other rows"
                 break
         else:
-            if reason := _other_policy(table, at):
+            if reason := _other_policy(table, now):
                 reasons[table.address] = reason
     ordered = sorted(tables, key=lambda table: table.recipe.get("started_at", 0.0))
     stale_tables = [Stale(t.address, reasons[t.address]) for t in ordered if t.address in reasons]
@@ -242,9 +276,9 @@ def stale(store: Store, tables: Sequence[Table], known: Mapping[str, str]) -> li
     return stale_tables
 
 
-def _other_policy(table: Table, at: Mapping[str, Table]) -> str | None:
+def _other_policy(table: Table, find: Callable[[str], Table | None]) -> str | None:
     for policy, content_hash in _policies(table.recipe.get("params", {})):
-        update = at.get(within(policy))
+        update = find(policy)
         if update is None or update.schema is not UPDATES or not update.num_rows:
             continue
         if update.rows()[-1]["policy_hash"] != content_hash:

@@ -92,7 +92,7 @@ def write_dataset(
 
     Raises ValueError if the run does not exist or the folder is not empty.
     """
-    tables = list(store.tables(run))
+    tables = list(store.reached(run))
     if not tables:
         raise no_run(run)
     if folder.exists() and any(folder.iterdir()):

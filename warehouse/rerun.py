@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warehouse.address import Address, no_run
-from warehouse.freshness import INHERITED, NEVER_MADE, Again, Playing, Recipe, inputs
+from warehouse.freshness import INHERITED, NEVER_MADE, Again, Playing, Recipe
+from warehouse.provenance import sources
 from warehouse.store import Store
 from warehouse.table import Table, find_table
 
@@ -89,7 +90,7 @@ class Rerun(Playing):
         if made is not None and address in self.addresses:
             return "requested"
         if made is not None and self.dependents:
-            for source, _ in inputs(recipe):
+            for source in sources(recipe):
                 if self._remade(find_table(made.root, source)):
                     return f"requested: {source} was rerun"
         if made is not None and self.only:

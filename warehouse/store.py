@@ -231,6 +231,12 @@ class Store:
         if updates or self.kept(run, LEFT):
             self.keep(run, LEFT, {UPDATES.name: list(updates)})
 
+    def note_reached(self, table: Table) -> None:
+        """Note that a flow has come to a table: an update is then no longer left over."""
+        left = self.left(table.at.run) if table.schema is UPDATES else set()
+        if table.address in left:
+            self.note_left(table.at.run, sorted(left - {table.address}))
+
     def without_recipe(self, run: str) -> Iterator[str]:
         """Addresses in a run that hold rows but no recipe as it was written.
 

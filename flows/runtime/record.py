@@ -41,29 +41,39 @@ def open_run(
     log.setLevel(logging.INFO)
     store = open_store()
     store.freshness = Playing()
+    store.watchers.append(store.note_reached)
     if rerun is not None:
         store.freshness = make_rerun(store, request.run, rerun)
     save_request(store, request, cfg, force)
     store.sweep()
     with contextlib.suppress(duckdb.Error):  # a damaged table of any run must not stop this one
         write_views(store)
-    try:
-        with store.playing(request.run), remembered(store, request.run):
+    with store.playing(request.run), remembered(store, request.run):
+        try:
             yield store
-    except Enough as enough:
-        log.info("%s", enough)
+        except Enough as enough:  # no failure: all that was asked for is rebuilt
+            log.info("%s", enough)
 
 
-def check_left(store: Store, run: str) -> None:
-    """Record which updates of a run are left over: the flow has now ended without reaching them.
-
-    Raises ValueError if it reached none of the stages to rerun.
-    """
+def note_left(store: Store, run: str) -> list[str]:
+    """Record which updates of a run are left over, because the flow trains no more and has not come
+    to them; returns their addresses. None are if no flow is played, but stages by themselves."""
     rule = store.freshness
-    assert isinstance(rule, Playing)
+    if not isinstance(rule, Playing):
+        return []
     updates = [table.address for table in store.tables(run, UPDATES)]
     left = [address for address in updates if address not in rule.reached]
     store.note_left(run, left)
+    return left
+
+
+def check_left(store: Store, run: str) -> None:
+    """Record and report which updates of a run are left over, now that its flow has ended.
+
+    Raises ValueError if the flow reached none of the stages to rerun.
+    """
+    left = note_left(store, run)
+    rule = store.freshness
     if left:
         log.warning(
             "%s: %d update(s) are left over from other settings or another version of the flow, %s"

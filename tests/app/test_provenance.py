@@ -17,9 +17,11 @@ from tasks.report import report
 from tests.app.test_diff import PROMPTS, play
 from tests.flows.rzero.test_played import SETTINGS
 from tests.support.scripted_play import any_text_model
-from warehouse.provenance import stale
+from warehouse.fork import FORK
+from warehouse.provenance import made_from, stale
 from warehouse.query import query
 from warehouse.schemas import UPDATES
+from warehouse.stopped import stopped
 from warehouse.store import Store
 
 
@@ -124,9 +126,8 @@ def test_why_adds_up_what_a_change_costs_downstream_too(told, folder) -> None:
 def test_a_table_made_from_rows_that_were_rebuilt_since_is_stale(folder, told, tmp_path) -> None:
     """Without a dry run: by the recipes alone."""
     store = Store(folder / "store")
-    shutil.copytree(store.folder("one"), store.folder("rebuilt"))
-    table = store.get("rebuilt/iter-001/challenger/step-001/labels")
-    store.amend(table.address, {**table.recipe, "content_hash": "0" * 32})
+    copy_with_other_labels(store, "rebuilt")
+    store.keep("rebuilt", FORK, {"run": "one"})
     found = {one.address: one.why for one in stale(store, list(store.tables("rebuilt")), {})}
     step = "rebuilt/iter-001/challenger/step-001"
     assert found[f"{step}/rewards"].endswith("/labels was rebuilt since, with other rows")
@@ -135,11 +136,30 @@ def test_a_table_made_from_rows_that_were_rebuilt_since_is_stale(folder, told, t
     assert f"{step}/rollouts.solver" not in found
 
 
+def test_what_another_run_made_is_not_taken_for_a_table_at_the_same_place(folder: Path) -> None:
+    """As in a run that starts from another run's policy: its recipes name that run."""
+    store = Store(folder / "store")
+    copy_with_other_labels(store, "started")
+    tables = list(store.tables("started"))
+    assert stale(store, tables, {}) == []
+    [last] = [table for table in tables if table.address.endswith("challenger/step-001/updates")]
+    assert made_from(tables, [last.address]) == []
+
+
+def test_a_rerun_of_one_stage_that_ends_there_did_not_fail(folder: Path) -> None:
+    assert stopped(Store(folder / "store"), "forced") is None
+
+
+def copy_with_other_labels(store: Store, run: str) -> None:
+    shutil.copytree(store.folder("one"), store.folder(run))
+    table = store.get(f"{run}/iter-001/challenger/step-001/labels")
+    store.amend(table.address, {**table.recipe, "content_hash": "0" * 32})
+
+
 def test_a_report_names_what_no_longer_fits_its_rows(folder: Path) -> None:
     store = Store(folder / "store")
-    shutil.copytree(store.folder("one"), store.folder("again"))
-    table = store.get("again/iter-001/challenger/step-001/labels")
-    store.amend(table.address, {**table.recipe, "content_hash": "0" * 32})
+    copy_with_other_labels(store, "again")
+    store.keep("again", FORK, {"run": "one"})
     page = report(store.run("again"), 1).read_text("utf-8")
     assert "/challenger/step-001/labels was rebuilt since, with other rows" in page
     assert "Some rows were made" not in report(store.run("one"), 1).read_text("utf-8")

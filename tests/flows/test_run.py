@@ -238,6 +238,25 @@ def test_updates_that_the_flow_no_longer_reaches_are_of_no_player(bench, store, 
     assert bench.run.player_after("solver", 1) == back and back.num_updates == 2
 
 
+def test_an_update_that_the_flow_comes_to_again_counts_at_once(bench, store):
+    """Not only when the flow has ended: until then, and if it is killed, it would be left over."""
+    store.watchers.append(store.note_reached)
+    places = [bench.run.place.iteration(1).phase("solver").step(number) for number in (1, 2)]
+
+    def play(*its_places: Place) -> None:
+        store.freshness = Playing()
+        player = bench.run.player("solver")
+        for place in its_places:
+            player = bench.learn(place, player, 1.0)
+
+    play(*places)
+    play(places[0])
+    check_left(store, "r")
+    assert len(list(store.updates("r"))) == 1
+    play(*places)
+    assert len(list(store.updates("r"))) == 2
+
+
 def test_steps_without_any_advantage_are_passed_over_but_not_for_ever(bench, store):
     """Five in a row are passed over, the sixth raises an alarm; an update begins the count anew,
     and each player has its own."""
