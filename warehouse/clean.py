@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from warehouse.address import Address, no_run
 from warehouse.draft import FILES, RECIPE
-from warehouse.schemas import Row
+from warehouse.schemas import UPDATES, Row
 from warehouse.store import Store
 from warehouse.table import RUNS, Cleaned, Table, find_table
 
@@ -58,6 +58,9 @@ def removable(
     role's last update, from which the run continues. Rows of rollouts are removed only with
     `rollouts`.
 
+    Updates that are left over are the last of nothing, and an iteration that has no others is not
+    among the last.
+
     Raises ValueError for a run that does not exist or that a process is working on.
     """
     tables = list(store.tables(run))
@@ -65,10 +68,11 @@ def removable(
         raise no_run(run)
     if store.is_played(run) or any(store.working(run)):
         raise ValueError(f"run {run!r} is in use: clean it once it has ended")
-    iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})
+    left = store.left(run)
+    iterations = _iterations(tables, left)
     kept = {*keep, *iterations[max(0, len(iterations) - keep_last) :]}
     old = [t for t in tables if t.at.iteration not in (*kept, None)]
-    removals = [*_optimizers_and_weights(tables, old)]
+    removals = [*_optimizers_and_weights(tables, old, left)]
     if rollouts:
         removals += [Removal(t, ROLLOUTS, t.parts) for t in old if t.schema.name == "rollouts"]
     present = [_only_present(r) for r in removals]
@@ -105,15 +109,22 @@ def check_kept(root: Path, path: Path | str | None, again: str) -> None:
         return
     address, inside = _place_of(Path(path).relative_to(runs).as_posix())
     table = find_table(root, address)
-    if table and any(
-        e.get("cleaned") for name, e in table.contents.items() if name.startswith(f"{inside}/")
-    ):
+    if table and lacks_files(table, inside):
         raise Cleaned(
             f"{inside} of {address} was freed as superseded or by `selfplay clean`, or left out by"
             " `selfplay pull` (repeat that with --weights --optimizer); `selfplay rerun"
             f" {table.at.run} '{table.at.phase}/{again}'` rebuilds it, starting with the phase's"
             " first update"
         )
+
+
+def lacks_files(table: Table, inside: str) -> bool:
+    """Whether any file of a table below `inside`, such as `files/update/policy`, was removed."""
+    return any(
+        entry.get("cleaned")
+        for name, entry in table.contents.items()
+        if name.startswith(f"{inside}/")
+    )
 
 
 def cleaned(store: Store, run: str) -> Counter[str]:
@@ -153,14 +164,29 @@ def summary(removals: list[Removal]) -> list[Row]:
     ]
 
 
-def _optimizers_and_weights(tables: list[Table], old: list[Table]) -> Iterator[Removal]:
-    updates = [t for t in tables if t.schema.name == "updates"]
+def _iterations(tables: list[Table], left: Set[str]) -> list[int]:
+    """The iterations that a run has reached, in order.
+
+    `left` are its updates that are left over.
+    """
+    abandoned = {Address.parse(address).iteration for address in left}
+    for table in tables:
+        if table.schema is UPDATES and table.address not in left:
+            abandoned.discard(table.at.iteration)
+    there = {table.at.iteration for table in tables} - abandoned
+    return sorted(iteration for iteration in there if iteration is not None)
+
+
+def _optimizers_and_weights(
+    tables: list[Table], old: list[Table], left: Set[str]
+) -> Iterator[Removal]:
+    updates = [t for t in tables if t.schema is UPDATES and t.address not in left]
     last_of_role = {group[-1].address for group in _grouped(updates, lambda at: at.phase)}
     last_of_iteration = {
         group[-1].address for group in _grouped(updates, lambda at: (at.phase, at.iteration))
     }
     for table in old:
-        if table.schema.name != "updates" or table.address in last_of_role:
+        if table.schema is not UPDATES or table.address in last_of_role:
             continue
         yield from _checkpoint(table, weights=table.address not in last_of_iteration)
 

@@ -164,11 +164,13 @@ def _module(path: str, loaded: ModuleType | int) -> ast.AST:
 
 
 def _bare(tree: ast.AST) -> ast.AST:
-    """The tree without docstrings, decorators and annotations.
+    """The tree without docstrings, decorators, annotations and signatures by `@overload`.
 
     None of these changes what a function yields.
     """
     for node in ast.walk(tree):
+        if isinstance(node, (*DEFINITIONS, ast.Module)):
+            node.body = [statement for statement in node.body if not _is_overload(statement)]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             node.decorator_list = []
             node.returns = None
@@ -184,6 +186,18 @@ def _bare(tree: ast.AST) -> ast.AST:
             ):
                 node.body = node.body[1:] or [ast.Pass()]
     return tree
+
+
+def _is_overload(statement: ast.stmt) -> bool:
+    """Whether this is a signature for type checkers, of a function that is defined below it."""
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    for decorator in statement.decorator_list:
+        if isinstance(decorator, ast.Name) and decorator.id == "overload":
+            return True
+        if isinstance(decorator, ast.Attribute) and decorator.attr == "overload":
+            return True
+    return False
 
 
 def _digest(text: str) -> str:

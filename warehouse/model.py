@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 import yaml
 
+from warehouse.clean import lacks_files
 from warehouse.lake import Lake
 from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, led_to, made_with, stale
 from warehouse.publish import LICENCES, cell
@@ -57,11 +58,12 @@ def write_policy(
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name another folder with -o")
     source = updates[-1].file(last["adapter"] or last["weights"])
-    if not source.exists():
+    inside = source.relative_to(updates[-1].folder).as_posix()
+    if not source.exists() or lacks_files(updates[-1], inside):
         raise Cleaned(
-            f"the weights of {updates[-1].address} were cleaned away; `selfplay rerun {run} updates"
-            f" --only --iteration {updates[-1].at.iteration} --step {updates[-1].at.step}` rebuilds"
-            " them"
+            f"the weights of {updates[-1].address} were cleaned away, or left out by `selfplay"
+            f" pull` (repeat that with --weights); `selfplay rerun {run} updates --only --iteration"
+            f" {updates[-1].at.iteration} --step {updates[-1].at.step}` rebuilds them"
         )
     shutil.copytree(source, folder, dirs_exist_ok=True)
     _make_readable(folder)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 RANGE_BYTES = 1 << 24  # an interrupted file continues after the last range that arrived
-FETCHED = "mirror"  # below `unfinished`: files that no table has yet, named by their hash
+FETCHED = "mirror"  # below `unfinished`: a folder for each run that is being pulled
 Recipe = dict[str, Any]
 
 
@@ -75,6 +75,7 @@ def pull(
     the bucket fails.
     """
     pulled = PullCounts()
+    fetched = store.root / "unfinished" / FETCHED / run
     with transfers(store, run, "pulled") as threads:
         _check_owner(store, run, bucket)
         pushed, kept = addresses(bucket, run)
@@ -94,7 +95,7 @@ def pull(
                 for address, names in wanted.items()
                 for name in names
             ]
-            absent = _fetch_all(store, bucket, threads, entries, pulled)
+            absent = _fetch_all(store, fetched, bucket, threads, entries, pulled)
             uses = Counter(entry["hash"] for _, entry in entries)
             for address, names in wanted.items():
                 here = [
@@ -102,12 +103,12 @@ def pull(
                     for name in names
                     if recipes[address]["contents"][name]["hash"] not in absent
                 ]
-                is_new = _publish(store, address, recipes[address], here, uses)
+                is_new = _publish(store, address, recipes[address], fetched, here, uses)
                 pulled.num_tables += is_new
                 pulled.num_there += not is_new
             report(min(first + TABLES_AT_ONCE, len(pushed)), len(pushed))
         pulled.changed = _pull_kept(store, run, bucket, kept)
-        shutil.rmtree(store.root / "unfinished" / FETCHED, ignore_errors=True)
+        shutil.rmtree(fetched, ignore_errors=True)
     if differing:
         raise ValueError(
             f"{len(differing)} table(s) of {run!r} differ from those in the mirror, the first is"
@@ -182,22 +183,26 @@ def _has(path: Path, num_bytes: int) -> bool:
 
 def _fetch_all(
     store: Store,
+    folder: Path,
     bucket: ObjectStore,
     threads: ThreadPoolExecutor,
     entries: Iterable[tuple[str, dict[str, Any]]],
     pulled: PullCounts,
 ) -> set[str]:
-    """Fetch files into `unfinished`; returns the hashes of optional ones that nobody pushed."""
-    folder = store.root / "unfinished" / FETCHED
+    """Fetch files into `folder`, named by their hash; returns the hashes of optional ones that
+    nobody pushed.
+
+    No other pull may use the folder meanwhile.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     by_hash = {entry["hash"]: (kind, entry) for kind, entry in entries}
     absent = set()
     with store.writable():
-        fetched = threads.map(
+        sizes = threads.map(
             lambda job: _fetch(bucket, folder, job[1], is_optional=job[0] != ROWS),
             by_hash.values(),
         )
-        for (kind, entry), num_bytes in zip(by_hash.values(), fetched, strict=True):
+        for (kind, entry), num_bytes in zip(by_hash.values(), sizes, strict=True):
             if num_bytes is None:
                 absent.add(entry["hash"])
                 pulled.absent[kind] += 1
@@ -268,18 +273,23 @@ def _not_what_was_pushed(key: str, why: str) -> Damaged:
 
 
 def _publish(
-    store: Store, address: str, recipe: Recipe, names: Sequence[str], uses: Counter[str]
+    store: Store,
+    address: str,
+    recipe: Recipe,
+    fetched: Path,
+    names: Sequence[str],
+    uses: Counter[str],
 ) -> bool:
     """Publish a table with the fetched files `names`, or add them to it; False if it was here."""
     here = store.find(address)
     with store.lock(address), store.writable():
         if here is not None and not _differs(store, address, recipe):
             if names:
-                _add(store, here, names, uses)
+                _add(store, here, fetched, names, uses)
             return False
         schema = TABLES[recipe["table"]]
         with store.draft(schema) as draft:
-            _place(store, draft.folder, recipe["contents"], names, uses)
+            _place(fetched, draft.folder, recipe["contents"], names, uses)
             _check_rows(draft.folder, schema, recipe)
             if not any(draft.files.iterdir()):
                 draft.files.rmdir()
@@ -291,9 +301,11 @@ def _publish(
     return True
 
 
-def _add(store: Store, table: Table, names: Sequence[str], uses: Counter[str]) -> None:
+def _add(
+    store: Store, table: Table, fetched: Path, names: Sequence[str], uses: Counter[str]
+) -> None:
     """Put files into a published table that had left them out or lost them."""
-    _place(store, table.folder, table.contents, names, uses)
+    _place(fetched, table.folder, table.contents, names, uses)
     contents = {
         name: {key: value for key, value in entry.items() if key != "cleaned" or name not in names}
         for name, entry in table.contents.items()
@@ -303,7 +315,7 @@ def _add(store: Store, table: Table, names: Sequence[str], uses: Counter[str]) -
 
 
 def _place(
-    store: Store,
+    fetched: Path,
     folder: Path,
     contents: dict[str, dict[str, Any]],
     names: Sequence[str],
@@ -312,7 +324,7 @@ def _place(
     """Move fetched files to their names; one that several tables have is copied but the last."""
     for name in names:
         entry = contents[name]
-        source = store.root / "unfinished" / FETCHED / entry["hash"]
+        source = fetched / entry["hash"]
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         uses[entry["hash"]] -= 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warehouse.address import no_run
-from warehouse.draft import hash_file, hash_json
+from warehouse.draft import SEAL, hash_file, hash_json, seal_of
 from warehouse.freshness import inputs
 from warehouse.mirror import (
     KEPT,
@@ -80,22 +80,25 @@ def push(
         for first in range(0, len(tables), TABLES_AT_ONCE):
             some = tables[first : first + TABLES_AT_ONCE]
             known = list(threads.map(lambda table: _known(bucket, table.address), some))
-            jobs = list[tuple[Table, str]]()
+            files: dict[str, list[str]] = {}
             for table, there in zip(some, known, strict=True):
                 if table.awaits:
                     pushed.unfinished.append(table.address)
                 elif _is_other(table, there) and not replace_rebuilt:
                     rebuilt.append(table.address)
                 else:
-                    is_there = there is not None and not _is_other(table, there)
-                    jobs += _files(table, kinds, is_there)
+                    pushed_recipe = None
+                    if there is not None and not _is_other(table, there):
+                        pushed_recipe = there[0]
+                    files[table.address] = _files(table, kinds, pushed_recipe)
+            jobs = [(table, name) for table in some for name in files.get(table.address, ())]
             for sent in threads.map(lambda job: _send(bucket, *job), jobs):
                 pushed.num_bytes += sent
                 pushed.num_files += bool(sent)
             for table, there in zip(some, known, strict=True):
                 done += 1
-                if table.address not in (*rebuilt, *pushed.unfinished):
-                    is_new = _publish(bucket, table, there, rebuilt)
+                if table.address in files:
+                    is_new = _publish(bucket, table, there, files[table.address], rebuilt)
                     pushed.num_tables += is_new
                     pushed.num_there += not is_new
                 report(done, len(tables))
@@ -144,15 +147,21 @@ def _is_other(table: Table, there: tuple[dict[str, Any], Any] | None) -> bool:
     return without_marks(there[0]) != without_marks(json.loads(json.dumps(table.recipe)))
 
 
-def _files(table: Table, kinds: Collection[str], is_there: bool) -> Iterator[tuple[Table, str]]:
-    """The files to send: rows were there before the recipe was."""
+def _files(table: Table, kinds: Collection[str], there: dict[str, Any] | None) -> list[str]:
+    """The files to send.
+
+    If the mirror has the table, by the recipe `there`, it has the rows as well, unless they are
+    marked as cleaned.
+    """
+    names = []
     for name, entry in table.contents.items():
         kind = kind_of(table.schema.name, name)
         if entry.get("cleaned") or kind not in (ROWS, *kinds):
             continue
-        if kind == ROWS and is_there:
+        if kind == ROWS and there is not None and not there["contents"][name].get("cleaned"):
             continue
-        yield table, name
+        names.append(name)
+    return names
 
 
 def _send(bucket: ObjectStore, table: Table, name: str) -> int:
@@ -190,9 +199,10 @@ def _publish(
     bucket: ObjectStore,
     table: Table,
     there: tuple[dict[str, Any], dict[str, str]] | None,
+    sent: Collection[str],
     rebuilt: list[str],
 ) -> bool:
-    """Make a table visible in the mirror; False if it was already.
+    """Make a table, with its files `sent`, visible in the mirror; False if it was already.
 
     A table that lost the race against another one at its address is added to `rebuilt`.
     """
@@ -203,14 +213,36 @@ def _publish(
         if create(bucket, key, data):
             return True
         there = _known(bucket, table.address)
+        if there is None:
+            raise RuntimeError(f"{key} vanished from the mirror: repeat the command")
         if _is_other(table, there):
             rebuilt.append(table.address)
-        return False
-    if not _is_other(table, there):
-        return False
-    if not replace(bucket, key, data, there[1]):
+            return False
+    if _is_other(table, there):
+        _replace(bucket, key, data, there[1])
+        return True
+    recipe = _with_files(there[0], sent)
+    if recipe != there[0]:
+        _replace(bucket, key, json.dumps(recipe, indent=1, ensure_ascii=False).encode(), there[1])
+    return False
+
+
+def _replace(bucket: ObjectStore, key: str, data: bytes, marks: dict[str, str]) -> None:
+    if not replace(bucket, key, data, marks):
         raise RuntimeError(f"{key} was replaced by another push at the same time: repeat yours")
-    return True
+
+
+def _with_files(recipe: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """A recipe of the mirror that no longer marks the files `names` as cleaned, so that a pull
+    fetches them."""
+    contents = {
+        name: {key: value for key, value in entry.items() if key != "cleaned" or name not in names}
+        for name, entry in recipe["contents"].items()
+    }
+    if contents == recipe["contents"]:
+        return recipe
+    fuller = {**recipe, "contents": contents}
+    return {**fuller, SEAL: seal_of(fuller)}
 
 
 def _send_kept(store: Store, run: str, bucket: ObjectStore) -> None:

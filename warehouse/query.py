@@ -301,8 +301,9 @@ def view_of(schema: Schema, source: str) -> str:
     """The view `<name>`, or `<name>_table` if another view is built on it.
 
     It has the rows of `source`, which has a column `filename`, with the parts of their `Address`.
-    The patterns mirror that class for lower-case phases below an iteration.
+    The patterns mirror that class for phases below an iteration.
     """
+    table = f"{schema.name}(?:\\.[^/]+)?"
     return f"""
         create or replace view {_name_of(schema)} as
         select
@@ -311,7 +312,12 @@ def view_of(schema: Schema, source: str) -> str:
                 regexp_extract(filename, '.*/runs/[^/]+/iter-(\\d+)/', 1) as integer
             ) as iteration,
             nullif(
-                regexp_extract(filename, '.*/runs/[^/]+/iter-\\d+/([a-z_]+)/[^/]+/', 1), ''
+                regexp_extract(
+                    filename,
+                    '.*/runs/[^/]+/iter-\\d+(?:/([^/]+))??(?:/step-\\d+)?/{table}/part-',
+                    1
+                ),
+                ''
             ) as phase,
             try_cast(
                 regexp_extract(filename, '.*/runs/[^/]+/.*/step-(\\d+)/', 1) as integer

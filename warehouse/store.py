@@ -56,16 +56,9 @@ LOCKS = "locks"
 LEFT = "left.json"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
-REFUSALS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ESTALE,
-}
+REFUSED_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+# what reading may raise, too
+REFUSALS = {*REFUSED_WRITES, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 
 
 class Unwritable(RuntimeError):
@@ -145,16 +138,17 @@ class Store:
 
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:
-        """Explain a refused write.
+        """Explain a refused write in the store.
 
-        Raises Unwritable for a full or read-only disk, a quota, or missing permissions.
+        Raises Unwritable for a full or read-only disk, a quota, or missing permissions. Errors of
+        files elsewhere, such as a corpus that a stage reads, pass as they are.
         """
         try:
             yield
         except Exception as problem:  # libraries report a full disk by exceptions of their own
             folder = self.root if self.root.exists() else Path.cwd()
             free = shutil.disk_usage(folder).free
-            refused = isinstance(problem, OSError) and problem.errno in REFUSALS
+            refused = self._is_refusal(problem)
             if isinstance(problem, Unwritable) or not (refused or free < NEARLY_FULL):
                 raise
             raise Unwritable(
@@ -162,6 +156,24 @@ class Store:
                 " No unfinished table was published; free disk space (`selfplay clean`) or fix"
                 " permissions, then repeat the command"
             ) from problem
+
+    def _is_refusal(self, problem: Exception) -> bool:
+        """Whether an error is that of a refused write in the store."""
+        if not isinstance(problem, OSError):
+            return False
+        names = [
+            os.fsdecode(name)
+            for name in (problem.filename, problem.filename2)
+            if isinstance(name, (str, bytes))
+        ]
+        if not names:  # writing to an open file names none
+            return problem.errno in REFUSED_WRITES
+        return problem.errno in REFUSALS and any(map(self._concerns, names))
+
+    def _concerns(self, path: str) -> bool:
+        """Whether a path is in the store, or of a folder in which the store is to be created."""
+        whole = Path(path).absolute()
+        return whole.is_relative_to(self.root) or self.root.is_relative_to(whole)
 
     def run(self, name: str) -> Place:
         """The place of a run. Raises ValueError for an invalid name."""
@@ -308,7 +320,11 @@ class Store:
             exchange(draft.folder, folder)  # the old table is discarded with the draft
         else:
             os.rename(draft.folder, folder)
-        shutil.rmtree(self.unfinished(address), ignore_errors=True)
+        # A kill may not leave it half removed: the next call would resume from it.
+        superseded = self.root / "tmp" / uuid.uuid4().hex
+        with contextlib.suppress(OSError):  # most stages have none
+            os.rename(self.unfinished(address), superseded)
+            shutil.rmtree(superseded, ignore_errors=True)
         return Table(self.root, address, recipe)
 
     def write_behind(self, table: Table, files: Mapping[str, Callable[[Path], object]]) -> None:

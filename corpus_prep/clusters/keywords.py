@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from corpus_prep.corpus import sql
 from warehouse.query import out_of_core
 
-SQL = Path(__file__).parents[1] / "sql"
+CLUSTER_KEYWORDS = sql("cluster_keywords")
 CHARS = 2_000  # only this much of each document's beginning is read
 NUM_KEYWORDS = 8
 
@@ -23,6 +24,5 @@ def keywords(documents: Sequence[Path], memberships: Sequence[Path]) -> Iterator
         "num_keywords": NUM_KEYWORDS,
     }
     with out_of_core() as connection:
-        sql = (SQL / "cluster_keywords.sql").read_text(encoding="utf-8")
-        clusters = connection.sql(sql, params=parameters)
+        clusters = connection.sql(CLUSTER_KEYWORDS, params=parameters)
         yield from clusters.to_arrow_reader(2_048)

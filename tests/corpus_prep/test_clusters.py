@@ -14,6 +14,7 @@ from tasks.corpus.cluster import (
     measure_clusters,
 )
 from tasks.stage import Rows, stage
+from warehouse.code import fingerprint
 from warehouse.schemas import DOCUMENTS
 
 SETTINGS = Clustering()
@@ -172,3 +173,7 @@ def test_embedding_that_was_cut_off_goes_on_with_the_batches_it_has(
     assert embeddings.num_rows == 1200
     vectors = np.load(embeddings.files / "vectors.npy")
     assert vectors[:, 0].tolist() == [len(f"{row['title']}\n{row['text']}") for row in table.rows()]
+
+
+def test_the_sql_that_chooses_keywords_is_part_of_the_code_of_its_stage():
+    assert "corpus_prep.clusters.keywords.CLUSTER_KEYWORDS" in fingerprint(describe_clusters)

@@ -16,6 +16,8 @@ STAGE = '''
 import functools
 import json
 import re
+import typing
+from typing import overload
 
 import madeup_more
 
@@ -52,6 +54,22 @@ class Thing:
 
 def own_size():
     return 1
+
+
+@overload
+def typed(n: int) -> int: ...
+
+
+@typing.overload
+def typed(n: str) -> str: ...
+
+
+def typed(n):
+    return typed_helper(n)
+
+
+def typed_helper(n):
+    return n
 
 
 def late(n):
@@ -151,6 +169,20 @@ def test_a_module_imported_inside_a_function_counts_without_being_imported(packa
     after = package("def slow(n):\n    return n", "def slow(n):\n    return -n", function="late")
     assert changed(before, after) == {"madeup_late"}
     assert "missing_heavy_library" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("return typed_helper(n)", "return 2 * typed_helper(n)", {"madeup.typed"}),
+        ("def typed_helper(n):\n    return n", "def typed_helper(n): ...", {"madeup.typed_helper"}),
+        ("def typed(n: str) -> str: ...", "def typed(n: bytes) -> bytes: ...", set()),
+    ],
+    ids=["the function", "its helper", "a signature for type checkers"],
+)
+def test_a_function_with_overloads_is_known_by_its_code(package, old, new, names):
+    before = package(function="typed")
+    assert changed(before, package(old, new, function="typed")) == names
 
 
 def test_how_stages_are_made_is_part_of_no_stage_s_code():

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from flows.app.command import cli
 from tests.support.rows import publish, row
+from warehouse import clean
 from warehouse.model import write_policy
 from warehouse.schemas import TABLES
 from warehouse.store import Place, Store
@@ -185,3 +186,14 @@ def test_a_role_without_updates_weights_cleaned_away_and_a_folder_in_use_are_ref
     (played.folder(address) / "files" / "update" / "policy").rename(tmp_path / "moved")
     with pytest.raises(Cleaned, match="selfplay rerun mine updates --only --iteration 2 --step 1"):
         write_policy(played, "mine", "solver", None, tmp_path / "out")
+
+
+def test_weights_that_clean_removed_are_no_model(played, tmp_path) -> None:
+    """Their folder stays, without files."""
+    table = played.get("mine/iter-002/solver/step-001/updates")
+    weights = ("files/update/policy/config.json",)
+    clean.remove(played, [clean.Removal(table, clean.WEIGHTS, weights)])
+    assert (table.files / "update" / "policy").is_dir()
+    with pytest.raises(Cleaned, match="selfplay rerun mine updates --only --iteration 2 --step 1"):
+        write_policy(played, "mine", "solver", None, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

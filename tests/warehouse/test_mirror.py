@@ -3,6 +3,7 @@ is complete, gives a name to one run, and can do no harm to the store that pulls
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from flows.app.command import cli
 from flows.runtime.store_root import SOURCE
 from tests.support.rows import row
 from tests.warehouse.test_fork import play
+from warehouse import clean
 from warehouse.draft import RECIPE, seal_of, write_recipe
 from warehouse.mirror import OPTIMIZER, ROWS, WEIGHTS, create, object_key, open_mirror, recipe_key
 from warehouse.pull import pull
@@ -200,7 +202,7 @@ def test_a_pull_continues_inside_a_file(store, other, bucket, monkeypatch) -> No
     push(store, "r", bucket)
     # what an interrupted pull left: 2,500 of 10,000 bytes
     entry = table.contents["files/large.bin"]
-    arriving = other.root / "unfinished" / "mirror" / f"{entry['hash']}.partial"
+    arriving = other.root / "unfinished" / "mirror" / "r" / f"{entry['hash']}.partial"
     arriving.parent.mkdir(parents=True)
     data = (table.files / "large.bin").read_bytes()
     arriving.write_bytes(data[:2500])
@@ -208,6 +210,66 @@ def test_a_pull_continues_inside_a_file(store, other, bucket, monkeypatch) -> No
     assert pull(other, "r", bucket).num_bytes == part + 7500
     assert (other.get("r/samples").files / "large.bin").read_bytes() == data
     assert not arriving.parent.exists()
+
+
+def test_two_runs_that_are_pulled_at_once_do_not_touch_each_other_s_files(
+    store, other, bucket, monkeypatch
+) -> None:
+    """Both have the file of the samples, and one pull ends while the other fetches it."""
+    for run in "rs":
+        play(store, run, iterations=1)
+        push(store, run, bucket, ALL)
+    get_range = obstore.get_range
+    num_asked = itertools.count()
+
+    def pull_the_other_run(*given: Any, **named: Any) -> Any:
+        if next(num_asked) == 0:
+            pull(other, "s", bucket, ALL)
+        return get_range(*given, **named)
+
+    monkeypatch.setattr(obstore, "get_range", pull_the_other_run)
+    pull(other, "r", bucket, ALL)
+    for run in "rs":
+        assert content(other, run) == content(store, run)
+        assert not [p for table in other.tables(run) for p in table.problems(thorough=True)]
+
+
+def test_files_that_the_first_push_marked_as_cleaned_are_pulled_once_they_are_sent(
+    store, other, bucket, tmp_path
+) -> None:
+    play(store, "r")
+    push(store, "r", bucket)
+    pull(other, "r", bucket)  # without weights
+    rollouts = other.get("r/iter-001/solver/step-001/rollouts")
+    clean.remove(other, [clean.Removal(rollouts, clean.ROLLOUTS, rollouts.parts)])
+    second = MemoryStore()
+    push(other, "r", second, ALL)
+    third = Store(tmp_path / "third")
+    pull(third, "r", second, ALL)
+    assert not third.get(rollouts.address).has_rows
+    pushed = push(store, "r", second, ALL)
+    # the weights and optimizer states of four updates, and the rows of one table
+    assert (pushed.num_tables, pushed.num_there, pushed.num_files) == (0, 9, 9)
+    assert pull(third, "r", second, ALL).num_files == 9
+    assert [t.recipe for t in third.tables("r")] == [t.recipe for t in store.tables("r")]
+    assert not [p for table in third.tables("r") for p in table.problems(thorough=True)]
+    assert push(store, "r", second, ALL).num_files == 0
+
+
+def test_marks_of_files_that_were_not_sent_stay(store, other, bucket, tmp_path) -> None:
+    play(store, "r", iterations=1)
+    push(store, "r", bucket)
+    pull(other, "r", bucket)
+    second = MemoryStore()
+    push(other, "r", second, ALL)
+    push(store, "r", second, (WEIGHTS,))
+    third = Store(tmp_path / "third")
+    pulled = pull(third, "r", second, ALL)
+    assert pulled.absent == {}
+    update = third.get("r/iter-001/solver/step-001/updates")
+    assert {name for name, entry in update.contents.items() if entry.get("cleaned")} == {
+        "files/update/optimizer/optimizer.bin"
+    }
 
 
 def test_a_name_belongs_to_the_run_that_had_it_first(store, other, bucket) -> None:

@@ -284,6 +284,33 @@ def test_clean_leaves_the_last_iteration_each_iterations_last_weights_and_every_
     assert clean.removable(store, "r", rollouts=True) == []
 
 
+def test_clean_keeps_what_a_run_that_was_shortened_continues_from(store):
+    """It had three iterations of three steps, and was continued with two of two."""
+    place = store.run("r")
+    for t in (1, 2, 3):
+        for number in (1, 2, 3):
+            step = place.iteration(t).phase("solver").step(number)
+            publish(step, "rollouts", row("rollouts"))
+            updates(step)
+    third = [f"r/iter-003/solver/step-{number:03d}/updates" for number in (1, 2, 3)]
+    store.note_left(
+        "r", ["r/iter-001/solver/step-003/updates", "r/iter-002/solver/step-003/updates", *third]
+    )
+    found = {(r.table.address.removeprefix("r/"), r.kind) for r in clean.removable(store, "r")}
+    assert found == {
+        ("iter-001/solver/step-001/updates", clean.OPTIMIZER),
+        ("iter-001/solver/step-001/updates", clean.WEIGHTS),
+        ("iter-001/solver/step-002/updates", clean.OPTIMIZER),
+        ("iter-001/solver/step-003/updates", clean.OPTIMIZER),
+        ("iter-001/solver/step-003/updates", clean.WEIGHTS),
+        *((address.removeprefix("r/"), clean.OPTIMIZER) for address in third),
+        *((address.removeprefix("r/"), clean.WEIGHTS) for address in third),
+    }
+    removed = {r.table.address for r in clean.removable(store, "r", keep_last=0)}
+    assert "r/iter-002/solver/step-003/updates" in removed
+    assert "r/iter-002/solver/step-002/updates" not in removed
+
+
 def test_a_cleaned_table_stands_and_says_so_when_its_rows_are_wanted(store):
     play(store)
     table = store.get("r/iter-001/samples.first")

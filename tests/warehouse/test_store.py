@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import subprocess
@@ -52,6 +53,41 @@ def test_a_disk_that_takes_no_more_is_said_and_nothing_is_half_there(store, tmp_
     assert [t.address for t in store.tables()] == ["r/samples"]
     assert store.get("r/samples").num_rows == 2
     assert os.listdir(store.root / "tmp") == os.listdir(store.root / "locks") == []
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (errno.EACCES, "/corpus/part.jsonl"),
+        (errno.EIO, "/corpus/part.jsonl"),
+        (errno.ENOSPC, "/elsewhere/cache"),
+        (errno.EIO, None),  # from reading an open file
+    ],
+)
+def test_an_error_of_a_file_that_a_stage_reads_is_not_called_one_of_the_store(store, number, name):
+    problem = OSError(number, os.strerror(number), name)
+    with pytest.raises(OSError) as raised, store.draft(SAMPLES):
+        raise problem
+    assert raised.value is problem
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (errno.EACCES, "runs/r"),
+        (errno.EACCES, ".."),  # the store's folder cannot be created
+        (errno.EIO, "tmp/x"),
+        (errno.EROFS, "tmp/x"),
+        (errno.ENOSPC, None),  # from writing to an open file
+    ],
+)
+def test_a_refused_write_in_the_store_is_explained(store, number, name):
+    path = name and os.path.normpath(store.root / name)
+    with (
+        pytest.raises(Unwritable, match=rf"the store {store.root} .*{os.strerror(number)}"),
+        store.draft(SAMPLES),
+    ):
+        raise OSError(number, os.strerror(number), path)
 
 
 def test_a_store_that_is_no_folder_is_refused(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.training.checkpoint import Checkpoint
 from tests.support.rows import publish, samples
 from warehouse.schemas import SAMPLES
 from warehouse.store import Store
@@ -29,6 +30,20 @@ with store.draft(SAMPLES) as draft:
     draft.write([row("samples", sample_id="a")])
     {dies}
     store.publish(draft, "r/samples", {{"key": "new"}})
+"""
+DIES_REMOVING = """
+import os, shutil, sys
+from pathlib import Path
+from tests.support.rows import publish, samples
+from warehouse.store import Store
+
+def die_half_way(folder, **_):
+    for metrics in Path(folder).rglob("steps.json"):
+        metrics.unlink()
+        os.kill(os.getpid(), 9)
+
+shutil.rmtree = die_half_way
+publish(Store(sys.argv[1]).run("r"), "samples", *samples("a"))
 """
 HOLDER = """
 import sys, time
@@ -59,6 +74,19 @@ def test_a_process_killed_before_the_rename_leaves_the_old_table_or_none(store, 
     assert store.find("r/samples") is None
     assert list(store.tables()) == []
     assert publish(store.run("r"), "samples", *samples("b")).rows() == samples("b")
+
+
+def test_a_process_killed_as_it_removes_checkpoints_leaves_none_to_resume_from(store, monkeypatch):
+    checkpoints = store.unfinished("r/samples") / "key"
+    checkpoint = checkpoints / "step-000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / Checkpoint.STEPS).write_text("[]")
+    assert run_python(DIES_REMOVING, store).wait() == -signal.SIGKILL
+    assert store.get("r/samples").rows() == samples("a")
+    assert Checkpoint.last(checkpoints) is None
+    monkeypatch.setattr("warehouse.store.OLD_DRAFT_S", -1.0)
+    store.sweep()
+    assert list((store.root / "tmp").iterdir()) == []
 
 
 def test_a_second_holder_of_a_lock_is_refused_by_name(store):

@@ -5,10 +5,11 @@ import duckdb
 import pytest
 
 from tests.support.rows import publish, row, turn
+from warehouse.address import Address
 from warehouse.query import DATABASE, connect, out_of_core, query, snapshot, write_views
 from warehouse.readonly import answer
 from warehouse.schemas import TABLES
-from warehouse.store import Store
+from warehouse.store import Place, Store
 
 VIEWS = (
     *(
@@ -231,6 +232,20 @@ def test_a_table_right_under_an_iteration_has_no_phase(tmp_path):
     assert query(tmp_path, "select iteration, phase, step from samples") == [
         {"iteration": 2, "phase": None, "step": None}
     ]
+
+
+@pytest.mark.parametrize("phase", ["fine-tuning", "probe_2", "Phase.2", None])
+@pytest.mark.parametrize("step", [7, None])
+@pytest.mark.parametrize("label", ["grade", "a.b-1", None])
+def test_a_row_stands_where_the_address_of_its_table_says(tmp_path, phase, step, label):
+    store = Store(tmp_path)
+    place = Place(store, Address("r", iteration=2, phase=phase, step=step))
+    publish(place, "samples", row("samples"), label=label)
+    expected = {"run": "r", "iteration": 2, "phase": phase, "step": step, "label": label}
+    places = "select run, iteration, phase, step, label from samples"
+    assert query(tmp_path, places) == [expected]
+    with connect(tmp_path) as searching:
+        assert searching.sql(places).fetchall() == [tuple(expected.values())]
 
 
 def test_views_see_what_is_published_after_them_and_nothing_unpublished(tmp_path):
