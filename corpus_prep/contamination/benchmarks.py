@@ -13,6 +13,8 @@ import gzip
 import io
 import json
 import re
+import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -112,14 +114,29 @@ def read_rows(file: Path) -> Iterator[Any]:
     """The rows of a file of one of the SUPPORTED types, in order: a dict for each row of a table,
     any value for a line of JSON.
 
-    Of a JSON file they are its list, or the first list of objects in its object. Raises OSError,
-    ValueError or pyarrow.ArrowException for a file that cannot be read.
+    Of a JSON file they are its list, or the first list of objects in its object. Raises OSError
+    or ValueError, which names the file, if it cannot be read.
     """
+    try:
+        yield from _rows_of(file)
+    except (
+        ValueError,
+        csv.Error,
+        EOFError,
+        zlib.error,
+        gzip.BadGzipFile,
+        pa.ArrowException,
+    ) as problem:
+        raise ValueError(f"{file} cannot be read: {problem}") from problem
+
+
+def _rows_of(file: Path) -> Iterator[Any]:
     if file.name.endswith(".parquet"):
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(256):
                 yield from batch.to_pylist()
     elif file.name.endswith((".csv", ".tsv")):
+        csv.field_size_limit(sys.maxsize)  # a cell may hold a long context
         with file.open(encoding="utf-8-sig", newline="") as lines:
             yield from csv.DictReader(lines, delimiter="\t" if file.name.endswith(".tsv") else ",")
     elif file.name.endswith(".json"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from corpus_prep.read.files import PAGE_BYTES_PER_CHAR, PDF_BYTES_PER_CHAR, Reco
 from corpus_prep.read.repair import is_binary
 
 TEXTS = ("text/html", "application/xhtml+xml", "text/plain")
+CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
+OWN_CHARSET = re.compile(rb"(?:charset|encoding)\s*=", re.IGNORECASE)  # in a page's first bytes
 
 
 def page(source_file: SourceFile) -> Iterator[Record]:
@@ -27,10 +30,10 @@ def page(source_file: SourceFile) -> Iterator[Record]:
         )
 
 
-def article(content: bytes) -> dict[str, object]:
+def article(content: bytes, charset: str | None = None) -> dict[str, object]:
     """Title and text of a web page, without menus and footers.
 
-    It is all of the page's text if no main part can be identified.
+    It is all of the page's text if no main part can be identified. `charset` is the server's.
     """
     import lxml.etree as etree
     import trafilatura  # 0.4 s
@@ -38,8 +41,15 @@ def article(content: bytes) -> dict[str, object]:
 
     if is_binary(content):
         return {"text": content}  # the decoder later reports binary, or an encoding
+    decoded = _decoded(content, charset)
+    encoding = None  # the page's own, or a guess
+    if decoded is not None:
+        content = decoded.encode("utf-8", "replace")
+        encoding = "utf-8"
     try:
-        tree = html.fromstring(content.replace(b"\0", b""))
+        tree = html.fromstring(
+            content.replace(b"\0", b""), parser=html.HTMLParser(encoding=encoding)
+        )
     except (etree.ParserError, ValueError):
         return {"text": b""}
     etree.strip_elements(tree, "script", "style", with_tail=False)
@@ -48,6 +58,32 @@ def article(content: bytes) -> dict[str, object]:
         line for line in map(str.strip, tree.itertext()) if line
     )
     return {"text": text, "title": title}
+
+
+def _decoded(content: bytes, charset: str | None) -> str | None:
+    """A page's text in UTF-8, else in the server's `charset`.
+
+    None if neither is known: for ASCII, too, which may be ISO-2022-JP by the page's own words.
+
+    >>> _decoded("Zoë".encode(), None), _decoded("Zoë".encode("latin-1"), "latin-1")
+    ('Zoë', 'Zoë')
+    >>> _decoded("Zoë".encode("latin-1"), None) is None
+    True
+    """
+    if not content.isascii():
+        try:
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            pass
+    if charset is None:
+        return None
+    errors = "replace"  # one wrong byte, as where a page is cut off, does not make it another's
+    if OWN_CHARSET.search(content[:1024]):
+        errors = "strict"
+    try:
+        return content.decode(charset, errors)
+    except (LookupError, ValueError):  # no such charset, or not the page's
+        return None
 
 
 def archived(source_file: SourceFile) -> Iterator[Record]:
@@ -83,7 +119,8 @@ def _of_record(source_file: SourceFile, number: int, record: Any) -> Record:
     if http is not None and (status := http.get_statuscode()) != "200":
         return Record(place, f"{address} (HTTP {status})", reason="no_text")
     headers = http or record.rec_headers
-    kind = (headers.get_header("Content-Type") or "").partition(";")[0].strip().lower()
+    content_type = headers.get_header("Content-Type") or ""
+    kind = content_type.partition(";")[0].strip().lower()
     if kind not in TEXTS:
         return Record(place, f"{address} ({kind or 'no Content-Type'})", reason="unsupported_type")
     most = PAGE_BYTES_PER_CHAR * source_file.max_chars
@@ -92,7 +129,8 @@ def _of_record(source_file: SourceFile, number: int, record: Any) -> Record:
         return Record(place, address, reason="too_long")
     if kind == "text/plain":
         return Record(place, address, {"text": content})
-    return Record(place, address, article(content))
+    named = CHARSET.search(content_type)
+    return Record(place, address, article(content, named and named[1]))
 
 
 def pdf(source_file: SourceFile) -> Iterator[Record]:

@@ -47,7 +47,10 @@ def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
                     f"corpus {corpus} is not prepared, and this method needs clusters of documents:"
                     f" `selfplay corpus prepare {corpus} --run NAME`, then give NAME"
                 )
-            find_prepared(store, corpus, allowed)
+            if cfg.corpus_profile and corpus == getattr(cfg, "corpus", None):
+                find_prepared(store, corpus, [*RAW, *allowed])  # a path is prepared before the run
+            else:
+                find_prepared(store, corpus, allowed)
             find_memberships(store, corpus)
         elif not is_path_or_dataset(corpus, folder):
             find_prepared(store, corpus, [*RAW, *allowed])

@@ -145,7 +145,13 @@ def shape_of(model: str) -> Shape:
 
     Raises UnknownShape.
     """
-    return Shape.of(_config(model))
+    try:
+        return Shape.of(_config(model))
+    except KeyError as absent:
+        raise UnknownShape(
+            f"{model}: its config.json has no {absent.args[0]}, which a plan needs: add the model's"
+            f" values to {KNOWN.name}"
+        ) from absent
 
 
 def _config(model: str) -> dict[str, Any]:
@@ -161,7 +167,7 @@ def _config(model: str) -> dict[str, Any]:
             f" is enough), or add its values to {KNOWN.name}"
         )
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return config.get("text_config", config)
+    return config.get("text_config") or config
 
 
 def _snapshot(model: str) -> Path | None:

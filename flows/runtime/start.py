@@ -20,6 +20,7 @@ from warehouse.schemas import POLICIES
 from warehouse.store import Store
 
 ADAPTER = "adapter_config.json"
+DEMO = "spell-smollm2"  # the run of `make demo-english`, from which the profile `documents` starts
 
 
 def open_start(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
@@ -73,9 +74,12 @@ def _of_run(setting: str, name: str, base: Policy, cfg: MethodSettings, store: S
     """The last policy of a run's player, which `setting` names."""
     run, _, player = name.partition("/")
     if not RUN_NAME.fullmatch(run) or not store.folder(run).exists():
+        way_out = "`selfplay status` lists the runs"
+        if run == DEMO:
+            way_out = "`make demo-english` makes this run"
         raise ValueError(
             f"{setting} is {name!r}, which is neither a run nor the folder of a LoRA adapter"
-            f" (with {ADAPTER}); `selfplay status` lists the runs"
+            f" (with {ADAPTER}); {way_out}"
         )
     last = {table.rows()[-1]["role"]: table for table in store.updates(run)}
     if not last:
@@ -115,8 +119,12 @@ def base_hash(store: Store, run: str) -> str | None:
 
 
 def _check_adapters(adapter: Path, cfg: MethodSettings) -> None:
-    """Raise ValueError if an update of `cfg` trains full weights, or adapters of another shape."""
+    """Raise ValueError if an update of `cfg` trains full weights, or adapters of another shape, or
+    if the adapter does not state its shape."""
     config = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))
+    absent = [key for key in ("r", "lora_alpha") if config.get(key) is None]
+    if absent:
+        raise ValueError(f"{adapter / ADAPTER} has no {' and no '.join(absent)}: add it")
     rank = config["r"]
     alpha = config["lora_alpha"]
     for key, update in updates_in(cfg):

@@ -125,7 +125,7 @@ def items_of(rows: Iterable[Any], benchmark: str, columns: Columns) -> Iterator[
 
 def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
     own = fields(row, columns.id) if columns.id else []
-    options = parts(row, columns.options)
+    options = _options(row, columns.options)
     answers = parts(row, columns.answers)
     question = "\n\n".join(_turns(parts(row, columns.question)))
     if not question or (columns.answers and not answers):
@@ -242,6 +242,29 @@ def as_text(value: Any) -> str:
             for line in value
         )
     return str(value)
+
+
+def _options(row: Row, names: Sequence[str]) -> list[str]:
+    """The options of a row, which one cell of text may hold as a list."""
+    options = parts(row, names)
+    listed = json_list(options[0]) if len(options) == 1 else None
+    if listed is None:
+        return options
+    return [as_text(option) for option in listed]
+
+
+def json_list(value: Any) -> list[Any] | None:
+    """The list that a cell of text holds; None if it holds none.
+
+    >>> json_list('["Rome", "Roma"]'), json_list("Rome"), json_list("[sic]"), json_list(7)
+    (['Rome', 'Roma'], None, None, None)
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return None
+    try:
+        return json.loads(value)
+    except ValueError:
+        return None
 
 
 def _chosen(answers: list[str], options: list[str], first: int, place: str) -> int:

@@ -6,13 +6,12 @@ A file is .csv, .tsv, .json, .jsonl(.gz) or .parquet, with one question a row.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from corpus_prep.contamination.benchmarks import SUPPORTED, read_rows
-from tasks.benchmarks.items import Columns
+from tasks.benchmarks.items import Columns, json_list
 
 LOOKED_AT = 100  # rows, the first of the file
 # the first name that a file has is taken; upper and lower case are alike
@@ -54,7 +53,7 @@ def columns_of(path: Path) -> Columns:
         raise ValueError(f"there is no file {path}")
     try:
         rows = list(itertools.islice(read_rows(path), LOOKED_AT))
-    except (ValueError, OSError) as problem:
+    except OSError as problem:
         raise ValueError(f"{path} cannot be read: {problem}") from problem
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise ValueError(f"{path} has no rows with named columns")
@@ -90,7 +89,7 @@ def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
         answers=answers,
         context=_as_tuple(chosen["context"]),
         options=_as_tuple(chosen["options"]),
-        as_json=bool(answers) and all(_is_json_list(row.get(answers[0])) for row in rows),
+        as_json=bool(answers) and all(json_list(row.get(answers[0])) is not None for row in rows),
     )
 
 
@@ -98,13 +97,3 @@ def _as_tuple(name: str | None) -> tuple[str, ...]:
     if name is None:
         return ()
     return (name,)
-
-
-def _is_json_list(value: Any) -> bool:
-    """Whether a cell of text holds a list, as in `["Rome", "Roma"]`."""
-    if not isinstance(value, str) or not value.lstrip().startswith("["):
-        return False
-    try:
-        return isinstance(json.loads(value), list)
-    except ValueError:
-        return False

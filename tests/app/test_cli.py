@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from flows.app.command import cli, launch
+from flows.app.command import ask, cli, distil, launch, make_tasks, tune
+from flows.app.command.candidates import own_run
 from flows.app.service import services
 from flows.method import Method
-from flows.runtime.record import REQUEST, save_request
+from flows.runtime.record import CONFIG, REQUEST, save_request
 from flows.runtime.request import Request, default_run
 from flows.runtime.store_root import SOURCE
 from flows.scope.config import Config
 from flows.settings import profile
+from flows.spell.config import Config as Spell
 from tasks.models.engine import check_files
 from tests.support.rows import publish, row
 from tests.support.scripted import model_folder
 from warehouse import clean
+from warehouse.address import check_run_name
 from warehouse.store import Store
 
 
@@ -279,6 +284,8 @@ def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     )
     assert f"{said} or hf:owner/name?rev" in output("corpus", "prepare", "nowhere", "--run", "mine")
     assert "no prepared corpus 'nowhere'" in output("corpus", "search", "nowhere", "rivers")
+    clustered = output("run", "spell-iteration", "--profile", "smollm2", "--corpus", "nowhere")
+    assert said in clustered and "the name of a finished run of prepare-corpus" in clustered
 
 
 def test_a_corpus_to_prepare_is_part_of_what_is_checked(
@@ -305,6 +312,104 @@ def test_settings_are_toml_values_or_strings() -> None:
     assert launch.read_setting("judge.quality_gates=false") == ("judge.quality_gates", False)
     assert launch.read_setting("seed=1\nseed=2") == ("seed", "1\nseed=2")
     assert launch.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
+
+
+def test_settings_are_json_values_too() -> None:
+    group = {"model": "a b", "max_logprobs": None}
+    assert launch.read_setting(f"judge_engine={json.dumps(group)}") == ("judge_engine", group)
+    assert launch.read_setting(r'stop="\ud83d\ude00"') == ("stop", "😀")
+    assert launch.read_setting("given={mine}.jsonl") == ("given", "{mine}.jsonl")
+
+
+def test_a_list_of_groups_is_shown_as_it_can_be_set() -> None:
+    command = ["settings", "spell-iteration", "baselines", "--profile", "smollm2"]
+    shown = CliRunner().invoke(cli.main, command).output.splitlines()[0]
+    key, value = launch.read_setting(shown.replace(" = ", "=", 1))
+    assert key == "evaluation.baselines"
+    cfg = profile.load(Spell, "smollm2")
+    assert profile.load(Spell, "smollm2", {key: value}) == cfg and cfg.evaluation.baselines
+
+
+def test_a_corpus_is_no_policy_to_serve_or_evaluate(store: Store, tmp_path: Path) -> None:
+    request = Request(flow="prepare-corpus", profile="text", run="mine", corpus=str(tmp_path))
+    store.keep("mine", REQUEST, request.model_dump(mode="json"))
+    store.keep("mine", CONFIG, {"corpus": str(tmp_path)})
+    for command in (["serve", "mine"], ["evaluate", "mine", "--benchmark", "gsm8k"]):
+        assert "the run mine trains no model" in output(*command)
+
+
+@pytest.mark.parametrize("key", ["base_model_name_or_path", "r"])
+def test_an_adapter_without_base_or_rank_is_refused_in_words(tmp_path: Path, key: str) -> None:
+    adapter = {"base_model_name_or_path": "lab/model", "r": 4}
+    del adapter[key]
+    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
+    told = output("evaluate", str(tmp_path), "--benchmark", "gsm8k")
+    assert f"adapter_config.json has no {key}: add it" in told
+
+
+def test_models_are_named_relative_to_the_callers_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def stop(*arguments: Any) -> None:
+        calls.append(arguments)
+        raise ValueError("stop")
+
+    monkeypatch.setattr(tune, "tuned_as", stop)
+    monkeypatch.setattr(distil, "distilled_as", stop)
+    monkeypatch.setattr(make_tasks, "request_with_documents", stop)
+    for name in ("mine", "base"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path / "mine")
+    output("tune", "r", "--start", "mine")
+    output("tune", "r", "--start", "base")
+    output("distil", "r", "--teacher", "mine", "--student", "mine")
+    output("distil", "r", "--teacher", "lab/model")
+    output("tasks", "scope-iteration", "--keep", "1", "--auditor", "mine")
+    assert [call[3] for call in calls[:2]] == [here, "base"]
+    assert [(call[1], call[3]) for call in calls[2:4]] == [(here, here), ("lab/model", "base")]
+    assert calls[4][2]["overrides"] == {"models.auditor": here}
+
+
+def test_files_of_questions_that_cannot_be_written_are_refused_before_any_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ask, "request_with_documents", lambda *_: pytest.fail("asked"))
+    monkeypatch.chdir(tmp_path)
+    command = ("ask", "docs", "--with", "lab/model", "--force")
+    told = output(*command, "-o", "q.jsonl", "--held-out", str(tmp_path / "q.jsonl"))
+    assert "--out, --held-out and --examples need a file each" in told
+    assert "there is no folder nodir" in output(*command, "-o", "nodir/q.jsonl")
+    assert "there is no folder nodir" in output(*command, "--examples", "nodir/q.jsonl")
+
+
+def test_questions_about_a_folder_with_a_space_in_its_name_have_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs: list[str] = []
+
+    def stop(_site: Any, _flow: str, parameters: dict[str, Any]) -> None:
+        runs.append(parameters["run"])
+        raise ValueError("stop")
+
+    monkeypatch.setattr(ask, "request_with_documents", stop)
+    (tmp_path / "My docs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    output("ask", "My docs", "--with", "api:any", "--set", "api.url=https://host/v1")
+    assert runs == ["ask-my-docs"]
+
+
+def test_models_of_one_name_in_different_folders_have_runs_of_their_own(tmp_path: Path) -> None:
+    folders = [tmp_path / name / "my model (v2)" for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    runs = [own_run(str(folder)) for folder in folders]
+    assert {run.rpartition("-")[0] for run in runs} == {"evaluate-my-model-v2"}
+    assert len(set(runs)) == 2 and check_run_name(runs[0]) == runs[0]
+    assert own_run(f"{folders[0]}/../my model (v2)") == runs[0]
+    assert own_run("lab/model") != own_run("other/model")
 
 
 def test_a_flow_run_has_the_models_of_the_one_who_asks(monkeypatch) -> None:

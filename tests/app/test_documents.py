@@ -103,7 +103,16 @@ def test_held_out_questions_of_described_benchmarks_are_dropped_too() -> None:
         "contamination.registry": ["data/english/nq.toml"],
         "contamination.folder": "data/english",
     }
-    assert documents.settings_of_preparation(profile.load(Spell, "micro")) == {}
+    cfg = profile.load(Spell, "micro")
+    assert documents.settings_of_preparation(cfg) == {"quality.min_score": None}
+
+
+def test_documents_without_a_quality_score_are_not_dropped() -> None:
+    """The preparation `spell` takes only documents with a score of 1; `passages` needs none."""
+    large = documents.settings_of_preparation(profile.load(Spell, "qwen2.5-7b"))
+    assert large["quality.min_score"] is None
+    small = documents.settings_of_preparation(profile.load(Spell, "smollm2"))
+    assert "quality.min_score" not in small
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_an_iteration_that_is_not_complete_is_not_forked(
         flow="scope-iteration",
         profile="micro",
         run="r",
-        overrides={"seed": 3, "models.base": "a b"},
+        overrides={"seed": 3, "models.base": "a b 😀"},
     )
     store.keep("r", REQUEST, asked.model_dump(mode="json"))
     monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
@@ -56,7 +56,7 @@ def test_an_iteration_that_is_not_complete_is_not_forked(
     result = CliRunner().invoke(cli.main, ["fork", "r", "g", "--from", "1"])
     again = (
         "selfplay run scope-iteration --profile micro --run {} --set seed=3 --set 'models.base=\"a"
-        " b\"'"
+        " b 😀\"'"
     )
     if said is None:
         assert "g shares 2 tables" in result.output and again.format("g") in result.output

@@ -12,6 +12,7 @@ import pytest
 
 from corpus_prep.read.documents import read_corpus
 from corpus_prep.read.files import Columns
+from corpus_prep.read.pages import article
 
 PAGE = """<html><head><title>Bees &amp; hives</title><script>var x = 1;</script></head><body>
 <nav><a href="/">Home</a> <a href="/shop">Shop</a></nav>
@@ -45,6 +46,33 @@ def test_a_web_page_without_text_says_why(tmp_path, content, reason):
     (tmp_path / "b.txt").write_text("fine")
     rows = {row.document_id: row for row in read_corpus(tmp_path, max_chars=10_000)}
     assert rows["a.htm"].dropped_reason == reason
+
+
+def test_a_web_page_that_names_no_charset_is_read_as_utf_8(tmp_path):
+    (tmp_path / "page.html").write_text(
+        PAGE.replace("Bees &amp; hives", "Über Bienen").format(prose="Œuvre naïve – ça va. " * 20),
+        encoding="utf-8",
+    )
+    declared = '<html><head><meta charset="windows-1251"></head><body><p>Пчёлы</p></body></html>'
+    (tmp_path / "own.html").write_text(declared, encoding="windows-1251")
+    rows = {row.document_id: row for row in read_corpus(tmp_path)}
+    assert rows["page.html"].title == "Über Bienen"
+    assert "Œuvre naïve – ça va." in rows["page.html"].text
+    assert rows["own.html"].text == "Пчёлы"
+
+
+@pytest.mark.parametrize(
+    ("content", "charset", "text"),
+    [
+        ("<p>Où ça – là</p>".encode("windows-1252"), "windows-1252", "Où ça – là"),
+        ("<p>Où ça – là</p>".encode(), "iso-8859-1", "Où ça – là"),
+        ("<p>Où ça</p>".encode()[:-6], "utf-8", "Où �"),  # cut off within a letter
+        ("<meta charset=windows-1251><p>Пчёлы</p>".encode("windows-1251"), "utf-8", "Пчёлы"),
+        ("<p>ça</p>".encode("latin-1"), "no-such-charset", "ça"),
+    ],
+)
+def test_a_page_is_read_in_the_charset_that_the_server_names(content, charset, text):
+    assert article(content, charset)["text"] == text
 
 
 def test_zstandard_lines_are_read_and_a_cut_archive_keeps_what_came_before(tmp_path):
@@ -209,6 +237,12 @@ def test_of_an_archive_of_the_web_pages_and_texts_are_documents(tmp_path):
             ("http://gone", "404 Not Found", "text/html", b"<p>not here</p>"),
             ("http://picture", "200 OK", "image/png", b"\x89PNG"),
             ("http://plain", "200 OK", "text/plain", b"plain text"),
+            (
+                "http://words",
+                "200 OK",
+                'text/html; Charset="windows-1251"',
+                "<p>Пчёлы</p>".encode("windows-1251"),
+            ),
         ]
         for address, status, kind, body in pages:
             headers = StatusAndHeaders(status, [("Content-Type", kind)], protocol="HTTP/1.1")
@@ -225,7 +259,9 @@ def test_of_an_archive_of_the_web_pages_and_texts_are_documents(tmp_path):
         ("a.warc.gz:2", "no_text"),
         ("a.warc.gz:3", "unsupported_type"),
         ("a.warc.gz:4", None),
+        ("a.warc.gz:5", None),
     ]
+    assert rows[4].text == "Пчёлы"
     assert (rows[0].source, rows[0].title) == ("http://bees", "Bees & hives")
     assert "two million flowers" in rows[0].text and "Shop" not in rows[0].text
     assert (rows[1].source, rows[3].text) == ("http://gone (HTTP 404)", "plain text")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -32,13 +33,21 @@ KNOWN = ("selfplay", "make", "python", "prefect")
 def typed(page: Path) -> list[list[str]]:
     """The commands of a page, each as its words; a comment after a command is none of them."""
     text = page.read_text(encoding="utf-8")
-    lines = [
+    lines = [" ".join(found.split()) for found in INLINE.findall(BLOCK.sub("", text))]
+    return typed_in_blocks(page) + words_of(lines)
+
+
+def typed_in_blocks(page: Path) -> list[list[str]]:
+    """The commands of a page that stand in a block, whole."""
+    return words_of(
         line
-        for language, block in BLOCK.findall(text)
+        for language, block in BLOCK.findall(page.read_text(encoding="utf-8"))
         if not language  # a block of bash may name what its reader is to write
         for line in block.replace("\\\n", " ").splitlines()
-    ]
-    lines += [" ".join(found.split()) for found in INLINE.findall(BLOCK.sub("", text))]
+    )
+
+
+def words_of(lines: Iterable[str]) -> list[list[str]]:
     commands = [
         shlex.split(line, comments=True)
         for line in lines
@@ -48,6 +57,7 @@ def typed(page: Path) -> list[list[str]]:
 
 
 COMMANDS = [words for page in PAGES for words in typed(page)]
+WHOLE = [words for page in PAGES for words in typed_in_blocks(page)]
 
 
 def of(program: str) -> list[list[str]]:
@@ -70,8 +80,13 @@ def test_a_command_of_selfplay_has_these_options_and_settings(words: list[str]) 
         rest = rest[1:]
     try:
         given = command.make_context(words[1], rest, parent=context).params
-    except click.BadParameter:  # of a command that is only named, or of a placeholder
+    except click.MissingParameter:  # of a command that is only named
+        assert words not in WHOLE
         return
+    except click.BadParameter:  # of a placeholder
+        return
+    if command.name == "evaluate" and given["target"] and not given["dry_run"]:
+        assert given["names"], "no benchmark"
     if given.get("settings") and command.name in ("run", "plan", "prepare"):
         flow = given.get("flow", "prepare-corpus")
         find_deployment(flow, given["profile"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from flows.app.command.documents import request_with_documents
+from flows.app.command.documents import last_part, request_with_documents
 from flows.app.command.launch import (
     find_deployment,
     find_flow,
@@ -125,7 +125,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     from flows.runtime.record import open_run
     from tasks.engines.endpoint import API
 
-    _check_absent((out, test, examples_file), force)
+    _check_files([path for path in (out, test, examples_file) if path is not None], force)
     if test is None:
         num_held_out = 0
     site = Site.here()
@@ -139,7 +139,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     if judge:
         changes["models.judge"] = from_here(judge)
     changes |= read_settings(settings)
-    run = name or f"ask-{Path(corpus).stem.lower()}"
+    run = name or f"ask-{last_part(corpus)}"
     parameters = make_parameters(profile, run, corpus, changes)
     deployment = find_deployment(flow, profile, site)
     if not writer.startswith(API) and "judge_engine" not in changes:
@@ -187,11 +187,15 @@ def ask(  # noqa: PLR0913 -- one argument for each option
         sys.exit(1)
 
 
-def _check_absent(paths: Iterable[Path | None], force: bool) -> None:
-    """Raise ValueError for a file that would be overwritten."""
-    for path in filter(None, paths):
+def _check_files(paths: Sequence[Path], force: bool) -> None:
+    """Raise ValueError for a file that cannot be written, or would be overwritten."""
+    for path in paths:
+        if not path.resolve().parent.is_dir():
+            raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
         if path.exists() and not force:
             raise ValueError(f"{path} exists: --force overwrites it, or name another file")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ValueError("--out, --held-out and --examples need a file each, of different names")
 
 
 def _write(path: Path, questions: list[dict[str, Any]], writer: str) -> None:

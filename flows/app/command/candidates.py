@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from warehouse.schemas import Evaluation
 from warehouse.store import Store
 
 CONTEXT = 4096  # tokens, for a model without a profile
+MOST_LETTERS = 40  # of a model's name in that of a run
 SCORES = """
     select metric, n, round(score, 4) as score, round(standard_error, 4) as standard_error
     from evaluations where run = $run and iteration = $iteration and benchmark = $benchmark
@@ -148,11 +151,16 @@ def find_candidate(
 ) -> Candidate:
     """The candidate that `target` names: a run, else an adapter or a model.
 
-    Raises ValueError if there is none.
+    Raises ValueError if there is none, for a run that trains no model, and for an adapter whose
+    configuration lacks its base or its rank.
     """
     if is_run(store, target):
         request = last_request(store, target)
-        config = cast(type[profiles.MethodSettings], method_of(request).config)
+        config = method_of(request).config
+        if not issubclass(config, profiles.MethodSettings):
+            raise ValueError(
+                f"the run {target} trains no model, so it has no policy: name another run"
+            )
         cfg = profiles.load(config, request.profile, {**request.settings, **settings})
         last = last_iteration(store, target, cfg.examined)
         return Candidate(cfg, target, last if iteration is None else iteration, is_run=True)
@@ -167,10 +175,8 @@ def find_candidate(
     base = target
     adapter_config = Path(target) / "adapter_config.json"
     if adapter_config.is_file():
-        lora = json.loads(adapter_config.read_text(encoding="utf-8"))
         adapter = Path(target)
-        base = lora["base_model_name_or_path"]
-        engine["max_lora_rank"] = lora["r"]
+        base, engine["max_lora_rank"] = _base_and_rank(adapter_config)
     if profile is None:
         values = {"models": {"base": base}, "engine": engine, "evaluation": {"items": None}}
         cfg = profiles.resolve(profiles.MethodSettings, values, settings, target)
@@ -181,6 +187,18 @@ def find_candidate(
     return Candidate(cfg, own_run(target), 1 if adapter else 0, adapter)
 
 
+def _base_and_rank(adapter_config: Path) -> tuple[str, int]:
+    """The base model of an adapter, and its rank. Raises ValueError if the file lacks one."""
+    lora = json.loads(adapter_config.read_text(encoding="utf-8"))
+    absent = [key for key in ("base_model_name_or_path", "r") if lora.get(key) is None]
+    if absent:
+        raise ValueError(
+            f"{adapter_config} has no {' and no '.join(absent)}: add it; the base is a model's"
+            " folder or hub name, and r is the adapter's rank"
+        )
+    return lora["base_model_name_or_path"], lora["r"]
+
+
 def is_run(store: Store, target: str) -> bool:
     """Whether `target` is the name of a run that has a configuration, rather than a model or an
     adapter."""
@@ -188,8 +206,17 @@ def is_run(store: Store, target: str) -> bool:
 
 
 def own_run(target: str) -> str:
-    """The run that holds the evaluations of a model or an adapter."""
-    return f"evaluate-{Path(target).name}"
+    """The run that holds the evaluations of a model or an adapter: its name, and a number that
+    stands for its folder or hub name.
+
+    >>> own_run("Qwen/Qwen3-8B"), own_run("lab/Qwen3-8B")
+    ('evaluate-Qwen3-8B-a82fd5', 'evaluate-Qwen3-8B-a026b4')
+    """
+    path = Path(target)
+    whole = str(path.resolve()) if path.exists() else target
+    number = hashlib.sha256(whole.encode()).hexdigest()[:6]
+    name = re.sub(r"[^\w.+=@-]+", "-", path.name, flags=re.ASCII)[:MOST_LETTERS]
+    return f"evaluate-{name.strip('-') or 'model'}-{number}"
 
 
 def last_iteration(store: Store, run: str, player: str) -> int:

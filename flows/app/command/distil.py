@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from flows.app.command.end import print_end
-from flows.app.command.launch import make_parameters, method_of, read_settings
+from flows.app.command.launch import from_here, make_parameters, method_of, read_settings
 from flows.app.command.start import run_flow
 from flows.app.command.tune import SAME, of_updates
 from flows.app.service.site import Site
@@ -63,8 +63,13 @@ def distil(
     rewards nor reference answers are used. The new run is like any other: `status`, `evaluate`,
     `serve`, `export`, and `--start` of other runs take it. Repeat the command to resume.
     """
+    if teacher is not None:
+        teacher = from_here(teacher)
+    if student != "base":
+        student = from_here(student)
+    given = read_settings(settings)
     with in_workspace():  # paths in profiles are relative to it
-        overrides = distilled_as(name, teacher, role, student) | read_settings(settings)
+        overrides = distilled_as(name, teacher, role, student) | given
     parameters = make_parameters("micro", distilled or f"{name}-distilled", None, overrides)
     if force:
         parameters["force"] = True

@@ -14,6 +14,7 @@ from flows.app.command.launch import (
     check_models,
     check_settings,
     find_deployment,
+    find_method_config,
     load_config,
     make_parameters,
     make_request,
@@ -80,11 +81,14 @@ def with_prepared_documents(
 
 
 def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:
-    """Settings of prepare-corpus: documents with a passage of a held-out question are dropped.
+    """Settings of prepare-corpus: documents with a passage of a held-out question are dropped,
+    and none for want of a quality score.
 
     Held-out questions are those in the files that `evaluation` names.
     """
     settings: dict[str, Any] = {}
+    if cfg.corpus_profile is not None and _wants_scores(cfg.corpus_profile):
+        settings["quality.min_score"] = None
     questions = Path(cfg.evaluation.benchmark)
     if (WORKSPACE / questions).is_file():
         settings["contamination.benchmarks"] = [{"name": questions.stem, "path": str(questions)}]
@@ -93,6 +97,14 @@ def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:
         settings["contamination.registry"] = described
         settings["contamination.folder"] = cfg.evaluation.folder
     return settings
+
+
+def _wants_scores(preparation: str) -> bool:
+    """Whether a profile of prepare-corpus drops documents without a quality score."""
+    from flows.settings.profile import home, read
+
+    folder = home(find_method_config(FLOW)) / "profiles"
+    return read(folder, preparation).get("quality", {}).get("min_score") is not None
 
 
 def name_of_corpus(corpus: str, profile: str, settings: dict[str, Any]) -> str:
@@ -104,6 +116,15 @@ def name_of_corpus(corpus: str, profile: str, settings: dict[str, Any]) -> str:
     """
     identity = json.dumps([corpus, profile, settings], sort_keys=True)
     number = hashlib.sha256(identity.encode()).hexdigest()[:6]
+    return f"{last_part(corpus)}-{number}"
+
+
+def last_part(corpus: str) -> str:
+    """The last part of a corpus's path, as a run's name may hold it.
+
+    >>> last_part("/home/me/My docs"), last_part("hf:owner/Some_Data?revision=1"), last_part("..")
+    ('my-docs', 'some-data', 'documents')
+    """
     path = corpus.removeprefix("hf:").partition("?")[0].rstrip("/")
     words = re.findall(r"[a-z0-9]+", path.rpartition("/")[2].lower())
-    return f"{'-'.join(words)[:MOST_LETTERS].strip('-') or 'documents'}-{number}"
+    return "-".join(words)[:MOST_LETTERS].strip("-") or "documents"

@@ -78,5 +78,5 @@ def _command(request: Request) -> str:
     if request.corpus:
         command += ["--corpus", request.corpus]
     for key, value in (request.overrides or {}).items():
-        command += ["--set", f"{key}={json.dumps(value)}"]
+        command += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
     return shlex.join(command)

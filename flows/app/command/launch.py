@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -186,7 +187,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def read_setting(text: str) -> tuple[str, Any]:
-    """`solver.steps=4` as ("solver.steps", 4): a TOML value, `null` for no value, or else a string.
+    """`solver.steps=4` as ("solver.steps", 4): a TOML or JSON value, or else a string.
 
     Raises ValueError for a text that is not KEY=VALUE.
 
@@ -194,18 +195,21 @@ def read_setting(text: str) -> tuple[str, Any]:
     (('solver.steps', 4), ('corpus', 'a/b'))
     >>> read_setting("quality.min_score=null")
     ('quality.min_score', None)
+    >>> read_setting('judge_engine={"model": "a/b", "max_logprobs": null}')
+    ('judge_engine', {'model': 'a/b', 'max_logprobs': None})
     """
     import tomllib
 
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"--set {text}: write KEY=VALUE, for instance solver.steps=4")
-    if value.strip() == "null":
-        return key.strip(), None
     try:
         document = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:
-        return key.strip(), value
+        try:
+            return key.strip(), json.loads(value)
+        except ValueError:
+            return key.strip(), value
     is_one_value = document.keys() == {"value"}  # text of several lines may set other keys
     return key.strip(), document["value"] if is_one_value else value
 

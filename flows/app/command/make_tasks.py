@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.app.command.documents import request_with_documents
-from flows.app.command.launch import find_flow, make_parameters, method_of, read_settings
+from flows.app.command.launch import (
+    find_flow,
+    from_here,
+    make_parameters,
+    method_of,
+    read_settings,
+)
 from flows.app.command.tables import print_table
 from flows.app.service.site import Site
 from flows.runtime.store_root import existing_store, in_workspace
@@ -65,7 +71,7 @@ def tasks(
     flow = find_flow(flow)
     changes = read_settings(settings)
     if auditor is not None:
-        changes["models.auditor"] = auditor
+        changes["models.auditor"] = from_here(auditor)
     run = name or f"tasks-{default_run(flow, profile)}"
     parameters = make_parameters(profile, run, corpus, changes)
     request, _ = request_with_documents(Site.here(), flow, parameters)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import click
+from pydantic import BaseModel
 
 from flows.app.command.launch import find_deployment, find_flow, find_method_config, load_config
 from flows.app.command.screen import print_wrapped
@@ -49,4 +50,11 @@ def _written(value: Any) -> str:
 
     if value is UNSET:
         return "?"
-    return json.dumps(value, ensure_ascii=False, default=list)
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """A group of settings, or a collection, as JSON can hold it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return list(value)

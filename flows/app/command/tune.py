@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.app.command.end import print_end
-from flows.app.command.launch import make_parameters, method_of, read_settings
+from flows.app.command.launch import from_here, make_parameters, method_of, read_settings
 from flows.app.command.start import run_flow
 from flows.app.service.site import Site
 from flows.runtime.store_root import existing_store, in_workspace
@@ -79,8 +79,11 @@ def tune(
     labels of answers a better policy. The new run is like any other: `status`, `evaluate`, `serve`,
     `export`, and `--start` of other runs take it. Repeat the command to resume.
     """
+    if start not in (None, "base"):
+        start = from_here(start)
+    given = read_settings(settings)
     with in_workspace():  # paths in profiles are relative to it
-        overrides = tuned_as(name, on, role, start) | read_settings(settings)
+        overrides = tuned_as(name, on, role, start) | given
     parameters = make_parameters("micro", tuned or f"{name}-tuned", None, overrides)
     if force:
         parameters["force"] = True

@@ -32,8 +32,8 @@ def read_pages(addresses: Iterable[str], service: str, into: Path) -> dict[str, 
 
     known = set[str]()
     if into.is_file():
-        lines = into.read_text("utf-8").splitlines()
-        known = {json.loads(line)["url"] for line in lines if line.strip()}
+        with into.open(encoding="utf-8") as saved:
+            known = {json.loads(line)["url"] for line in saved if line.strip()}
     headers = {}
     if key := os.environ.get(KEY):
         headers["Authorization"] = f"Bearer {key}"

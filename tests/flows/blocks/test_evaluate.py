@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.app.command import cli
+from flows.app.command.candidates import own_run
 from flows.app.command.launch import from_here
 from flows.benchmarks import find
 from flows.blocks.evaluation import Exam, check_benchmarks
@@ -546,7 +547,8 @@ def test_an_adapter_is_evaluated_on_its_base_and_against_it(world):
     measured = (
         "select run, iteration, policy from evaluations where metric = 'score' order by iteration"
     )
-    assert rows(world, measured) == [("evaluate-tuned", 0, "model"), ("evaluate-tuned", 1, "tuned")]
+    run = own_run(str(adapter))
+    assert rows(world, measured) == [(run, 0, "model"), (run, 1, "tuned")]
 
 
 def test_a_flow_evaluates_before_and_after_every_iteration_and_compares_its_policy_with_the_base(
@@ -630,10 +632,10 @@ def test_a_file_of_questions_is_asked_beside_the_base_models_best_prompt(world, 
     assert "minus model, english, with 95% intervals" in told.output
     asked = rows(world, "select distinct run, iteration, policy, benchmark from evaluations")
     assert set(asked) == {
-        ("evaluate-tuned", 1, "tuned", "mine"),
-        ("evaluate-model", 0, "model", "mine"),
-        ("evaluate-model", 0, "model", "mine-lines-2-shot"),
-        ("evaluate-model", 0, "model", "mine-lines-5-shot"),
+        (own_run(str(adapter)), 1, "tuned", "mine"),
+        (own_run(world["model"]), 0, "model", "mine"),
+        (own_run(world["model"]), 0, "model", "mine-lines-2-shot"),
+        (own_run(world["model"]), 0, "model", "mine-lines-5-shot"),
     }
     # the author is known however the question is put; no reply in lines has an answer element
     found = "select benchmark, score from evaluations where metric = 'em' and policy = 'model'"

@@ -22,6 +22,7 @@ from flows.app.command import cli
 from flows.benchmarks import find
 from flows.blocks.long_context import QuestionSet
 from flows.blocks.recipes import recipe as module
+from flows.blocks.recipes.pages import read_pages
 from flows.blocks.recipes.readers import Reading
 from flows.blocks.recipes.recipe import Recipe, find_recipe, make, names
 from flows.corpus.config import Config
@@ -385,3 +386,10 @@ def test_maes_released_questions_come_once_and_without_those_that_are_evaluated(
     [found] = made(recipe, tmp_path, tmp_path / "q.jsonl")
     assert (found["question"], found["answer"]) == ("Use the context. Q? (A) a (B) b", "A")
     assert len(made(recipe, tmp_path, tmp_path / "all.jsonl", everything=True)) == 3
+
+
+def test_a_saved_page_may_hold_any_kind_of_line_break(tmp_path):
+    pages = tmp_path / "pages.jsonl"
+    row = {"url": "https://one", "text": "first\u2028second\u0085third"}
+    pages.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert read_pages(["https://one"], "http://127.0.0.1:9/", pages) == {}

@@ -22,7 +22,7 @@ from flows.plan.measured import measured_lengths
 from flows.plan.plan import make_plan, rollouts_gb, updates_of, ways_out
 from flows.plan.preflight import Machine, check_machine, gpu_problems
 from flows.plan.seconds import Clock
-from flows.plan.shapes import shape_of
+from flows.plan.shapes import UnknownShape, shape_of
 from flows.plan.trainer import update_memory
 from flows.runtime.store_root import SOURCE
 from flows.rzero.config import Config as RZero
@@ -77,6 +77,17 @@ def test_a_folder_with_a_configuration_is_enough(tiny):
 def test_a_model_of_unknown_shape_is_named_with_the_way_out():
     with pytest.raises(ValueError, match=r"the shape of lab/new is not known: give the folder"):
         shape_of("lab/new")
+
+
+@pytest.mark.parametrize("key", ["num_attention_heads", "vocab_size", "model_type"])
+def test_a_configuration_that_lacks_a_size_is_named_and_does_not_stop_a_run(tmp_path, key):
+    config = {name: value for name, value in TINY.items() if name != key}
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": config}))
+    with pytest.raises(UnknownShape, match=f"{tmp_path.name}: its config.json has no {key}"):
+        shape_of(str(tmp_path))
+    models = {"models.base": str(tmp_path), "engine.model": str(tmp_path)}
+    cfg = profile.load(Scope, "qwen3-8b-1gpu", models)
+    assert gpu_problems(cfg, Machine((79.6,), 580, 10**13)) == []
 
 
 def test_trained_weights_cost_sixteen_bytes_a_parameter_over_all_gpus(tiny):

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from flows.app.command.candidates import own_run
 from flows.app.command.cli import main
+from flows.runtime.start import open_start
+from flows.settings.profile import MethodSettings
 from flows.spell.flow import spell_iteration
+from tasks.models.engine import Policy
 from tests.support.scripted_play import Asked, Script, any_text_model, perform
 from warehouse.query import query
 from warehouse.store import Store
@@ -132,6 +136,16 @@ def test_an_adapter_of_any_folder_is_a_start(site):
     assert sampled == [{"policy": "taken"}]
 
 
+def test_an_adapter_that_does_not_state_its_shape_is_refused(site):
+    play(site, "first")
+    [made] = Store(site / "store").folder("first").rglob("adapter_config.json")
+    taken = Path(shutil.copytree(made.parent, site / "taken")) / made.name
+    config = json.loads(taken.read_text())
+    taken.write_text(json.dumps({key: config[key] for key in config.keys() - {"lora_alpha"}}))
+    with pytest.raises(ValueError, match=r"adapter_config\.json has no lora_alpha: add it"):
+        play(site, "second", **{"models.start": str(taken.parent)})
+
+
 @pytest.mark.parametrize(
     ("start", "settings", "why"),
     [
@@ -153,6 +167,13 @@ def test_a_start_that_does_not_fit_is_refused_before_anything_is_sampled(
     with pytest.raises(ValueError, match=why):
         play(site, "second", **{"models.start": start, **settings})
     assert rows(site, "select * from rollouts where run = 'second'") == []
+
+
+def test_a_missing_run_of_the_demo_is_named_with_what_makes_it(store):
+    cfg = MethodSettings.model_validate({"models": {"base": "any"}, "engine": {"max_model_len": 9}})
+    base = Policy(id="any", weights="any", content_hash="0")
+    with pytest.raises(ValueError, match="`make demo-english` makes this run"):
+        open_start("spell-smollm2", base, cfg, store)
 
 
 def test_an_adapter_of_another_base_is_refused(site):
@@ -192,5 +213,5 @@ def test_a_run_is_compared_with_its_start_and_with_the_base_model(site):
     assert {(row["run"], row["iteration"], row["policy"]) for row in asked} == {
         ("second", 0, learnt["policy"]),
         ("second", 1, "second/iter-001/play/step-001/updates"),
-        ("evaluate-model", 0, "model"),
+        (own_run(str(site / "model")), 0, "model"),
     }

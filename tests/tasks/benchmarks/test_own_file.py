@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from flows.benchmarks import find
 from tasks.benchmarks.items import items_of
 from tasks.benchmarks.own_file import columns_of
+
+LONG = "word " * 40_000 + "end"
 
 
 def items(path: Path) -> list[tuple]:
@@ -60,6 +63,19 @@ def items(path: Path) -> list[tuple]:
             json.dumps([{"problem": "Which?", "choices": ["one", "two"], "answer": "two"}]),
             [("choice-0", "Which?", ["B"], None, ["one", "two"])],
         ),
+        (
+            "cells.csv",  # options in one cell; the second question has none
+            'question,options,answer\nWhich?,"[""one"", 2]",2\nWho?,,Ann\n',
+            [
+                ("cells-0", "Which?", ["B"], None, ["one", "2"]),
+                ("cells-1", "Who?", ["Ann"], None, None),
+            ],
+        ),
+        (
+            "long.csv",  # more letters than Python's csv takes by default
+            f"question,answer,context\nWho?,Ann,{LONG}\n",
+            [("long-0", "Who?", ["Ann"], LONG, None)],
+        ),
     ],
 )
 def test_columns_are_told_by_their_names(tmp_path, name, text, expected):
@@ -83,6 +99,17 @@ def test_a_file_that_is_none_of_questions_is_refused_with_what_it_has(tmp_path, 
     if text is not None:
         path.write_text(text)
     with pytest.raises(ValueError, match=why):
+        columns_of(path)
+
+
+def test_a_compressed_file_that_was_cut_off_is_named(tmp_path):
+    path = tmp_path / "cut.jsonl.gz"
+    lines = "".join(f'{{"question": "Who is {i}?"}}\n' for i in range(1_000))
+    path.write_bytes(gzip.compress(lines.encode())[:-100])
+    with pytest.raises(ValueError, match=r"cut\.jsonl\.gz cannot be read: Compressed file ended"):
+        items(path)
+    path.write_bytes(lines.encode())
+    with pytest.raises(ValueError, match=r"cut\.jsonl\.gz cannot be read: Not a gzipped file"):
         columns_of(path)
 
 
