@@ -56,9 +56,16 @@ LOCKS = "locks"
 LEFT = "left.json"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
-REFUSED_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-# what reading may raise, too
-REFUSALS = {*REFUSED_WRITES, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
+REFUSALS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ESTALE,
+}
 
 
 class Unwritable(RuntimeError):
@@ -158,17 +165,18 @@ class Store:
             ) from problem
 
     def _is_refusal(self, problem: Exception) -> bool:
-        """Whether an error is that of a refused write in the store."""
-        if not isinstance(problem, OSError):
+        """Whether an error is that of a refused write in the store.
+
+        So is one that names no file: writing to an open file names none.
+        """
+        if not isinstance(problem, OSError) or problem.errno not in REFUSALS:
             return False
         names = [
             os.fsdecode(name)
             for name in (problem.filename, problem.filename2)
             if isinstance(name, (str, bytes))
         ]
-        if not names:  # writing to an open file names none
-            return problem.errno in REFUSED_WRITES
-        return problem.errno in REFUSALS and any(map(self._concerns, names))
+        return not names or any(map(self._concerns, names))
 
     def _concerns(self, path: str) -> bool:
         """Whether a path is in the store, or of a folder in which the store is to be created."""

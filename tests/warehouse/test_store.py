@@ -61,7 +61,6 @@ def test_a_disk_that_takes_no_more_is_said_and_nothing_is_half_there(store, tmp_
         (errno.EACCES, "/corpus/part.jsonl"),
         (errno.EIO, "/corpus/part.jsonl"),
         (errno.ENOSPC, "/elsewhere/cache"),
-        (errno.EIO, None),  # from reading an open file
     ],
 )
 def test_an_error_of_a_file_that_a_stage_reads_is_not_called_one_of_the_store(store, number, name):
@@ -79,6 +78,7 @@ def test_an_error_of_a_file_that_a_stage_reads_is_not_called_one_of_the_store(st
         (errno.EIO, "tmp/x"),
         (errno.EROFS, "tmp/x"),
         (errno.ENOSPC, None),  # from writing to an open file
+        (errno.EIO, None),
     ],
 )
 def test_a_refused_write_in_the_store_is_explained(store, number, name):

@@ -103,7 +103,7 @@ def test_a_corpus_that_there_is_not_is_refused_at_the_prompt_with_all_that_is_al
     assert [f"the built-in {world!r}" in said for world in METHODS[flow].worlds] == [True] * len(
         METHODS[flow].worlds
     )
-    assert ("a file or folder, hf:owner/name?revision=..., " in said) == (flow != "spell-iteration")
+    assert "a file or folder, hf:owner/name?revision=..., " in said
 
 
 def test_a_deployment_refuses_a_path_if_its_method_needs_clusters(text, store):
