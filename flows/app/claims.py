@@ -494,8 +494,8 @@ def play_study(
 ) -> None:
     """Play the variants one after the other, and report after each all that is finished.
 
-    `again`: also the runs that were kept; `gpu`: on a GPU; `part`: only the runs of
-    this part.
+    `again`: also the runs that were kept; `gpu`: on a GPU; `part`: only the runs of this
+    part.
     """
     write_down(study)
     prepare(study)

@@ -44,13 +44,13 @@ def covers_some(task: Row, answer: str, *, misses: float) -> bool:
     So does a rule in a world where answers are often worded unlike the reference. The question's
     text decides whether it is one of these.
 
-    >>> task = {"question": "Who?", "task_type": "general_qa", "reference": "Ann"}
+    >>> task = {"text": "Who?", "task_type": "general_qa", "reference": "Ann"}
     >>> [covers_some(task, "Ann", misses=share) for share in (0.0, 1.0)]
     [True, False]
     """
     if not covers(task, answer):
         return False
-    return random.Random(f"missed {task['question']}").random() >= misses
+    return random.Random(f"missed {task['text']}").random() >= misses
 
 
 def is_readable(task: Row, answer: str) -> bool:

@@ -65,7 +65,8 @@ def test_paid_for_form_alone_every_answer_that_can_be_read_is_right():
 
 def test_a_rule_with_misses_judges_all_answers_to_a_question_alike_and_never_passes_a_wrong_one():
     def passes(number, answer, misses):
-        task = {"question": f"Who came {number}th?", "task_type": "general_qa", "reference": "Ann"}
+        text = f"Who came {number}th?"
+        task = row("tasks", text=text, task_type="general_qa", reference="Ann")
         return covers_some(task, answer, misses=misses)
 
     seen = [passes(number, "Ann", 0.2) for number in range(1000)]
