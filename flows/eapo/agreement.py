@@ -7,7 +7,7 @@ marks the evidence of a whole group, so its tokens are chosen mark by mark.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tasks.batch import datum_rows, rollouts_with
 from tasks.models.engine import Policy
@@ -15,20 +15,25 @@ from tasks.rollouts.tokens import text_of, token_at
 from tasks.stage import Rows, Tables, rows_by, rows_of, stage
 from warehouse.schemas import BATCHES, Group, Mark, Row
 
-_SCORES = re.compile(r'"scores"\s*:\s*\[([^\[\]]*)\]')
-_SCORE = re.compile(r"\d(?:\.0)?")
+FindScores = Callable[[str], list[re.Match[str]]]  # the scores of a reply, where they stand in it
 DISAGREE = ("a high mark for a wrong answer", "a low mark for a right answer")
 
 
 @stage(BATCHES)
 def agreeing_marks(
-    rollouts: Tables, marks: Tables, chosen: Tables, *, model: Policy, max_tokens: int | None = None
+    rollouts: Tables,
+    marks: Tables,
+    chosen: Tables,
+    *,
+    model: Policy,
+    find_scores: FindScores,
+    max_tokens: int | None = None,
 ) -> Rows:
     """Yield a datum for every comparison that has a kept mark, with equal weight on the tokens
     that it learns.
 
     `chosen`: for each answer, whether its mark is kept, from `consistent.sql`. `model` reads the
-    tokens. A comparison whose scores are not found in its text again yields nothing.
+    tokens. A comparison whose text has another number of scores than marks yields nothing.
     """
     # A worked example: of marks 5, 2, 3 for answers that are right, right and wrong, the first is
     # kept, the second disagrees, the third is neutral. Only the tokens of "5" are learnt: the words
@@ -52,16 +57,17 @@ def agreeing_marks(
                 row,
                 [name in kept for name in names],
                 with_words=not disagrees,
+                find_scores=find_scores,
                 model=model.weights,
             )
 
 
-def _learnt(row: Row, keeps: Sequence[bool], *, with_words: bool, model: str) -> Iterator[Row]:
+def _learnt(
+    row: Row, keeps: Sequence[bool], *, with_words: bool, find_scores: FindScores, model: str
+) -> Iterator[Row]:
     """The row with a loss on the scores to keep alone or, `with_words`, on all but the others."""
     ids = row["completion_token_ids"]
-    text = text_of(ids, model)
-    score_lists = list(_SCORES.finditer(text))
-    scores = list(_SCORE.finditer(text, *score_lists[-1].span(1))) if score_lists else []
+    scores = find_scores(text_of(ids, model))
     if len(scores) != len(keeps):
         return
     mask = list(row["loss_mask"]) if with_words else [0] * len(ids)

@@ -16,6 +16,8 @@ from warehouse.schemas import Answer, Criterion, Mark, PromptRow, Rollout, Row, 
 Metrics = Iterator[tuple[str, float]]
 LOWEST = 1
 FORM = ("reason", "scores", "best_choice")
+_SCORES = re.compile(r'"scores"\s*:\s*\[([^\[\]]*)\]')
+_SCORE = re.compile(r"\d(?:\.0)?")
 
 
 def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
@@ -43,6 +45,18 @@ def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Ro
     return rows
 
 
+def find_scores(text: str) -> list[re.Match[str]]:
+    """The scores of a comparison's text, where they stand in it.
+
+    >>> [score.span() for score in find_scores('Set 1. {"scores": [5, 2]}')]
+    [(19, 20), (22, 23)]
+    """
+    score_lists = list(_SCORES.finditer(text))
+    if not score_lists:
+        return []
+    return list(_SCORE.finditer(text, *score_lists[-1].span(1)))
+
+
 def read_scores_in_line(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
     """A mark for each of the rollouts of a prompt, in their order, from a line of numbers: `2 5 1`.
 
@@ -65,6 +79,16 @@ def read_scores_in_line(rollout: Rollout, prompt: PromptRow, *, highest: int) ->
         }
         for position, (rollout_id, mark) in enumerate(zip(rollout_ids, marks, strict=True))
     ]
+
+
+def find_scores_in_line(text: str) -> list[re.Match[str]]:
+    """The scores on the first line of a text that is not blank, where they stand in it.
+
+    >>> [score.span() for score in find_scores_in_line(" 5 2\\nQuestion 3: who left?")]
+    [(1, 2), (3, 4)]
+    """
+    start = len(text) - len(text.lstrip())
+    return list(_SCORE.finditer(text, start, start + len(first_line(text))))
 
 
 def _place(choice: object, num_shown: int) -> int | None:

@@ -82,7 +82,7 @@ def eapo_iteration(run: Run[Config]) -> tuple[Player, Player]:
             rewards.append(result.rewards)
         if cfg.trains_reward_model:
             place = iteration.phase("reward_model")
-            reward_model = refine(run, place, reward_model, comparisons, rewards)
+            reward_model = refine(run, roles, place, reward_model, comparisons, rewards)
         score_held_out(run, iteration, roles, policy, reward_model, first_answers)
     return policy, reward_model
 
@@ -136,6 +136,7 @@ def improve(
 
 def refine(
     run: Run[Config],
+    roles: Roles,
     place: Place,
     reward_model: Player,
     comparisons: list[Replies],
@@ -160,6 +161,7 @@ def refine(
         marks,
         chosen,
         model=run.model("reward_model"),
+        find_scores=roles.find_scores,
     )
     return run.fit(place, reward_model, rows, cfg.update, batch_size=cfg.batch_size)
 

@@ -7,7 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from flows.blocks.long_context import answers_to_judge
-from flows.eapo.compare import read_scores, read_scores_in_line
+from flows.eapo.compare import (
+    find_scores,
+    find_scores_in_line,
+    read_scores,
+    read_scores_in_line,
+)
 from flows.eapo.config import Config
 from flows.eapo.evidence import in_contexts
 from flows.eapo.readers import read_answer, read_line, read_verdict
@@ -35,9 +40,11 @@ class Roles:
             whole=True,
         )
         read_comparison = Reader(partial(read_scores, highest=HIGHEST), whole=True)
+        self.find_scores = find_scores
         if cfg.reads_lines:
             read_parts = Reader(read_line)
             read_comparison = Reader(partial(read_scores_in_line, highest=HIGHEST))
+            self.find_scores = find_scores_in_line
         self.policy = Role(
             name="policy",
             templates=(template("answer"),),

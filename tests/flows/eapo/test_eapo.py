@@ -4,14 +4,21 @@ by hand."""
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 
-from flows.eapo.agreement import agreeing_marks
-from flows.eapo.compare import best_of_n, read_scores, true_marks
+from flows.eapo.agreement import FindScores, agreeing_marks
+from flows.eapo.compare import (
+    best_of_n,
+    find_scores,
+    find_scores_in_line,
+    read_scores,
+    true_marks,
+)
 from flows.eapo.config import Config, Rewards
 from flows.eapo.evidence import measure_answers, measure_quotes
 from flows.eapo.flow import CONSISTENT, open_questions
@@ -268,18 +275,27 @@ def test_a_comparison_that_cannot_be_read_teaches_nothing(place):
 REPLY = 'Set 1 is vague. {"reason": "set 0", "scores": [5, 2, 3], "best_choice": 0}'
 
 
-def learnt_text(place: Place, folder: Path, reasons: dict[str, str | None]) -> list[str]:
-    """What is learnt of `REPLY`, whose marks are of the answers a, b and c, in pieces."""
+LINE = " 5 2 3\n"  # the same marks, in the set `lines`
+
+
+def learnt_text(
+    place: Place,
+    folder: Path,
+    reasons: dict[str, str | None],
+    reply: str = REPLY,
+    find_scores: FindScores = find_scores,
+) -> list[str]:
+    """What is learnt of a reply, whose marks are of the answers a, b and c, in pieces."""
     weights = str(any_text_model(folder / "model"))
     ids = (
-        Tokenizer.from_file(f"{weights}/tokenizer.json").encode(REPLY, add_special_tokens=False).ids
+        Tokenizer.from_file(f"{weights}/tokenizer.json").encode(reply, add_special_tokens=False).ids
     )
     rollout = row(
         "rollouts",
         rollout_id="j",
         prompt_id="c",
-        turns=[turn(REPLY, sampled_token_ids=ids, logprobs=[-0.5] * len(ids))],
-        reply=REPLY,
+        turns=[turn(reply, sampled_token_ids=ids, logprobs=[-0.5] * len(ids))],
+        reply=reply,
     )
     chosen = [
         row("groups", group_id=name, task_id="q", kept=reason is None, reason=reason)
@@ -291,6 +307,7 @@ def learnt_text(place: Place, folder: Path, reasons: dict[str, str | None]) -> l
         publish(place, "marks", mark(None, None), *comparison(1.0, 0.25, 0.5)),
         publish(place, "groups", *chosen),
         model=Policy(id="m", weights=weights, content_hash="h"),
+        find_scores=find_scores,
     )
     pieces = []
     for datum in batch.rows():
@@ -304,6 +321,12 @@ def learnt_text(place: Place, folder: Path, reasons: dict[str, str | None]) -> l
 def test_of_a_comparison_with_a_wrong_mark_the_right_marks_alone_are_learnt(place, tmp_path):
     learnt = learnt_text(place, tmp_path, {"a": None, "b": LOW_RIGHT, "c": None})
     assert [piece.strip() for piece in learnt] == ["5", "3"]
+
+
+def test_scores_in_a_line_are_learnt_alike(place, tmp_path):
+    learnt = partial(learnt_text, place, tmp_path, reply=LINE, find_scores=find_scores_in_line)
+    pieces = learnt({"a": None, "b": LOW_RIGHT, "c": None})
+    assert [piece.strip() for piece in pieces] == ["5", "3"]
 
 
 def test_a_comparison_without_wrong_marks_is_learnt_but_for_neutral_ones(place, tmp_path):

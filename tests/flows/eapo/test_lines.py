@@ -115,3 +115,9 @@ def test_a_quote_is_sought_in_the_last_text_and_not_in_the_examples() -> None:
     prompt: Any = {"messages": [{"role": "user", "content": content}]}
     rollout: Any = {"reply": " It was shot in Aarhus. Answer: Aarhus"}
     assert read_line(rollout, prompt)["verbatim"] == 0.0
+
+
+def test_the_reward_model_learns_its_scores_that_agree_with_the_outcomes(store: Path) -> None:
+    (batch,) = query(store, "select count(*) as num_rows from batches where phase = 'reward_model'")
+    assert batch == {"num_rows": 2}  # both comparisons: 5 for a right answer, 1 for a wrong one
+    assert query(store, "select 1 from updates where role = 'reward_model'")
