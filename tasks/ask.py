@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypedDict, TypeVar
 
 from tasks.prompt import Prompt
-from tasks.readers.letters import ALPHABET
+from tasks.readers.letters import lettered
 from tasks.stage import Rows, Tables, as_tables, check_tables, rows_of, stage
 from warehouse.draft import hash_json
 from warehouse.schemas import DOCUMENTS, PROMPTS, Row, Selection, Task
@@ -121,12 +121,11 @@ def readable(tasks: Iterable[P]) -> Iterator[P]:
 def readable_tasks(tasks: Iterable[Question]) -> Iterator[Row]:
     """The text of every task that has one, and its options."""
     for task in readable(tasks):
-        lettered = zip(ALPHABET, task["options"] or [], strict=False)
         yield {
             "task_id": task["task_id"],
             "task_type": task["task_type"],
             "task": task["text"],
-            "options": [{"letter": letter, "text": text} for letter, text in lettered],
+            "options": lettered(task["options"]),
         }
 
 

@@ -64,22 +64,28 @@ class GivenTasks(BaseModel):
 
 
 @stage(TASKS)
-def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
+def given_tasks(
+    items: Table, *, number: int, count: int, seed: int, with_context: bool = False
+) -> Rows:
     """Yield the `number`-th draw of `count` items, all different. No item repeats before all have
     been drawn; then all are drawn again in another order. Raises ValueError for fewer items than
     `count`.
 
     `document_id` is the item's id if it has a context; the reference is its first accepted answer.
+    `with_context` puts the context before the question, for prompts that show a text alone.
     """
     rows = items.rows(Item)
     if len(rows) < count:
         raise ValueError(f"{items.address} has {len(rows)} items; {count} are drawn at once")
     for row in next(islice(_draws(rows, count, seed), number, None)):
+        text = row["text"]
+        if with_context and row["context"]:
+            text = f"{row['context']}\n\n{text}"
         yield {
             "task_id": row["task_id"],
             "document_id": row["task_id"] if row["context"] else None,
             "task_type": row["kind"],
-            "text": row["text"],
+            "text": text,
             "reference": next(iter(row["references"]), None),
             "accepted": row["references"] or None,
             "options": row["options"],

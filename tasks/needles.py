@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from tasks.read import sampled
 from tasks.readers.quotes import verbatim
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import (
@@ -227,8 +228,8 @@ def find(
     matches: Tables = (),
     votes: Tables = (),
 ) -> Rows:
-    """Yield for every answer the length and depth of its needle, whether it quotes the needle, and
-    whether it is right.
+    """Yield for every answer that was sampled the length and depth of its needle, whether it quotes
+    the needle, and whether it is right.
 
     `correct` tells the latter from the answers, and from their matches or votes. An answer without
     quotes has None for `quoted`.
@@ -238,7 +239,7 @@ def find(
     }
     needle_of = {row["task_id"]: row["criterion"] or "" for row in sentences.rows(Criterion)}
     is_right = correct(answers.rows(Answer), rows_of(matches, Match), rows_of(votes, Vote))
-    for row in answers.rows(Answer):
+    for row in sampled(answers.rows(Answer)):
         length, depth = cell_of[row["task_id"]]
         quoted = None
         if row["evidence"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tasks.prompt import Malformed
 from tasks.readers.copies import COPIED, Instructions
@@ -23,6 +23,7 @@ UNANSWERED = {
 }
 TOO_LONG = "prompt over the limit"
 STATED = ("text", "reference", "answer", "criterion")  # columns of what a reply states
+Read = TypeVar("Read", bound=Mapping[str, Any])  # a row that was read from a reply
 NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # reasons that are not the policy's fault
 
 
@@ -32,6 +33,11 @@ def not_sampled(row: Mapping[str, Any]) -> str | None:
     if row["malformed"] in NOT_SAMPLED:
         return row["malformed"]
     return None
+
+
+def sampled(rows: Iterable[Read]) -> list[Read]:
+    """The rows whose reply was sampled: what a score is a mean over."""
+    return [row for row in rows if not not_sampled(row)]
 
 
 def not_heard(rows: Iterable[Mapping[str, Any] | None]) -> str | None:

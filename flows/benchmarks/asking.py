@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from string import ascii_uppercase
 from typing import Any
 
 from flows.benchmarks import FOLDER
@@ -16,6 +15,7 @@ from flows.settings.prompts import PAPER, prompt_folder
 from tasks.prompt import Malformed, Template
 from tasks.read import UNANSWERED, Reader
 from tasks.readers.boxed import last_box
+from tasks.readers.letters import lettered, with_option
 from tasks.readers.objects import last_object
 from tasks.readers.quotes import quotes_of, verbatim
 from tasks.readers.stated import stated_answer
@@ -91,13 +91,12 @@ def tokens_around(item: Item, *, template: Template, model: str) -> int:
 def shown(item: Item, context: str) -> Row:
     """What a prompt may show of an item. `task` is context and question in one text, for the
     prompts of methods whose tasks have no context of their own."""
-    lettered = zip(ascii_uppercase, item["options"] or [], strict=False)
     task = item["text"]
     if context:
         task = f"{context}\n\n{task}"
     return {
         "question": item["text"],
-        "options": [{"letter": letter, "text": text} for letter, text in lettered],
+        "options": lettered(item["options"]),
         "context": context,
         "task": task,
     }
@@ -107,13 +106,12 @@ def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
     """Yield the question, its accepted answers and the answer to judge, for every answer that could
     be read. A reference that is a letter comes with its option."""
     for answer, item in judgeable(items, answers):
-        option_of = dict(zip(ascii_uppercase, item["options"] or [], strict=False))
         yield {
             "task_id": item["task_id"],
             "rollout_id": answer["rollout_id"],
             "question": item["text"],
-            "options": shown(item, "")["options"],
-            "references": [_with_option(ref, option_of) for ref in item["references"]],
+            "options": lettered(item["options"]),
+            "references": [with_option(ref, item["options"]) for ref in item["references"]],
             "answer": answer["answer"],
         }
 
@@ -124,17 +122,6 @@ def judgeable(items: list[Item], answers: list[Answer]) -> Iterator[tuple[Answer
     for answer in answers:
         if answer["answer"] is not None:
             yield answer, item_of[answer["task_id"]]
-
-
-def _with_option(reference: str, option_of: dict[str, str]) -> str:
-    """A reference that is a letter, with the option of that letter.
-
-    >>> _with_option("B", {"A": "1912", "B": "1914"}), _with_option("1914", {})
-    ('B) 1914', '1914')
-    """
-    if reference not in option_of:
-        return reference
-    return f"{reference}) {option_of[reference]}"
 
 
 def judge_criteria(items: list[Item], answers: list[Answer]) -> Iterator[Row]:

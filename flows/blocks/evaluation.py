@@ -309,7 +309,8 @@ class Exam:
         reasons = list(self.protocol.differs)
         if self.protocol.judged and self._examiner is None:
             reasons.append("no judge")
-        if cfg.items == self.items.num_rows and cfg.items != self.protocol.items:
+        complete = (self.protocol.items, self.benchmark.num_items)
+        if cfg.items == self.items.num_rows and cfg.items not in complete:
             reasons.append(f"{cfg.items} items")
         if cfg.prompts != "english":
             reasons.append(f"prompts {cfg.prompts}")

@@ -33,7 +33,14 @@ def fine_tune(run: Run[Any], role: Role, player: Player) -> Player:
     items = cfg.pairs.items(run.place.iteration(0).phase("pairs"), run.cfg.seed)
     for t, iteration in run.iterations():
         epoch = iteration.phase("fine-tuning")
-        tasks = given_tasks(epoch, items, number=t - 1, count=items.num_rows, seed=run.cfg.seed)
+        tasks = given_tasks(
+            epoch,
+            items,
+            number=t - 1,
+            count=items.num_rows,
+            seed=run.cfg.seed,
+            with_context=True,
+        )
         prompts = ask(epoch, role.prompt, label=role.name, tasks=tasks)
         rollouts = given_replies(
             epoch,

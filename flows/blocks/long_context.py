@@ -20,9 +20,11 @@ from tasks.benchmarks.own_file import columns_of
 from tasks.corpus.documents import corpus_identity
 from tasks.corpus.evidence import evidence_rows
 from tasks.corpus.passages import found_contexts
+from tasks.read import sampled
+from tasks.readers.letters import lettered, with_option
 from tasks.readers.words import words_of
 from tasks.scorers.accepted import accepted, best_overlap, exact
-from tasks.stage import Rows, Tables, rows_by, stage
+from tasks.stage import Rows, Tables, as_tables, rows_by, stage
 from warehouse.schemas import ANSWERS, DOCUMENTS, RUBRICS, TASKS, Answer, Match, Row, Task, Vote
 from warehouse.store import Place, Table
 
@@ -56,6 +58,11 @@ class QuestionSet:
     tasks: Table
     contexts: Table
     evidence: Tables = ()
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the sentences that answer them are known for any of the questions."""
+        return any(table.num_rows for table in as_tables(self.evidence))
 
     @classmethod
     def of_run(
@@ -270,7 +277,10 @@ def _questions(path: str, *, needs_answers: bool = False) -> Iterator[_Question]
 
 def answers_to_judge(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
     """What a judge is asked about each readable answer: question, options, the answer, its
-    reference and all accepted answers. The judge sees no document."""
+    reference and all accepted answers. The judge sees no document.
+
+    Of a choice, the accepted answers are letters with their options.
+    """
     task_of = {task["task_id"]: task for task in tasks}
     for row in answers:
         if row["answer"] is not None:
@@ -280,10 +290,10 @@ def answers_to_judge(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
                 "task_type": task["task_type"],
                 "rollout_id": row["rollout_id"],
                 "question": task["text"],
-                "options": task["options"] or [],
+                "options": lettered(task["options"]),
                 "answer": row["answer"],
                 "reference": task["reference"],
-                "references": accepted(task),
+                "references": [with_option(ref, task["options"]) for ref in accepted(task)],
             }
 
 
@@ -299,12 +309,19 @@ def measure(
     compared is wrong.
 
     Multiple choice is scored by the letter alone; other types are right if the rule or the judge
-    says so.
+    says so. Replies that were never sampled enter no score; if there are any, `not_sampled` is
+    their share.
     """
     right_of = held_right(matches, judged)
     answers_of = rows_by("task_id", answers)
+    lacks_some = len(sampled(answers)) < len(answers)
     for task in tasks:
-        answer_N = answers_of[task["task_id"]]
+        asked_for = answers_of[task["task_id"]]
+        answer_N = sampled(asked_for)
+        if lacks_some:
+            yield "not_sampled", 1 - len(answer_N) / len(asked_for)
+        if not answer_N:
+            continue
         right_ids = right_of(task)
         num_answers = len(answer_N)
         num_right = sum(row["rollout_id"] in right_ids for row in answer_N)

@@ -31,7 +31,7 @@ from tasks.monitors.monitor import (
 from tasks.noise import VerdictErrors
 from tasks.processes.comparisons import Compare
 from tasks.prompt import Row
-from tasks.read import UNANSWERED
+from tasks.read import not_sampled, sampled
 from tasks.readers.boxed import last_box
 from tasks.readers.lines import read_result
 from tasks.readers.named import named_text
@@ -172,8 +172,8 @@ def majority(run: Run[Any], at: Place, *, tasks: Tables, answers: Tables) -> Tab
 def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool | None]:
     """Whether each answer, by rollout id, is right.
 
-    An unreadable reply is wrong. A reply that the engine failed to sample, and an answer whose
-    comparison failed (timed out, crashed), is None and enters no mean.
+    An unreadable reply is wrong. A reply that was never sampled, and an answer whose comparison
+    failed (timed out, crashed), is None.
     """
     matched = {row["rollout_id"]: row["matched"] for row in matches}
     correct: dict[str, bool | None] = {}
@@ -181,7 +181,7 @@ def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool |
         rollout_id = row["rollout_id"]
         if row["answer"] is not None:
             correct[rollout_id] = matched[rollout_id]
-        elif row["malformed"] == UNANSWERED["error"]:
+        elif not_sampled(row):
             correct[rollout_id] = None
         else:
             correct[rollout_id] = False
@@ -398,11 +398,17 @@ def measure(
 ) -> Iterator[tuple[str, float]]:
     """Yield, for every task, metrics of the last of its answers. `score`, whose mean is the share
     of right answers, is also given by answer type and by difficulty; `unanswered` counts replies
-    without an answer. A failed comparison counts as wrong and in `not_compared`."""
+    without an answer. A failed comparison counts as wrong and in `not_compared`. A reply that was
+    never sampled enters no score; if there are any, `not_sampled` is their share."""
     correct = correctness(answers, matches)
     answer_of = {row["task_id"]: row for row in answers}
+    lacks_some = len(sampled(answers)) < len(answers)
     for task in tasks:
         answered = answer_of[task["task_id"]]
+        if lacks_some:
+            yield "not_sampled", float(not_sampled(answered) is not None)
+        if not_sampled(answered):
+            continue
         is_right = correct[answered["rollout_id"]]
         has_answer = answered["answer"] is not None
         score = float(is_right or 0)

@@ -6,9 +6,9 @@ does not give the reward model's learning rate, batch and bounds (`reward_model`
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flows.blocks import long_context
 from flows.eapo.tree import Trees
@@ -157,6 +157,28 @@ class Config(MethodSettings):
     match: Comparing = Comparing()
     monitor: Limits = Limits()  # pyright: ignore[reportIncompatibleVariableOverride]
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @model_validator(mode="after")
+    def _held_out_questions_for_all_that_needs_them(self) -> Self:
+        cfg = self.evaluation
+        if cfg.benchmark == "none" and (cfg.needles or cfg.trees.modes):
+            raise ValueError(
+                "evaluation.needles and evaluation.trees.modes need held-out questions: set"
+                " evaluation.benchmark"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _haystacks_fit_a_prompt(self) -> Self:
+        needles = self.evaluation.needles
+        longest = max(needles.lengths) if needles else 0
+        if longest >= self.dialogues.input_tokens:
+            raise ValueError(
+                f"evaluation.needles.lengths: a haystack of {longest} tokens does not fit a prompt"
+                f" of dialogues.input_tokens = {self.dialogues.input_tokens}, which also holds"
+                " instructions and a question"
+            )
+        return self
 
     @property
     def compares(self) -> bool:

@@ -11,7 +11,8 @@ from flows.eapo.compare import marks_of, not_compared
 from flows.run import Role, Run
 from tasks.ask import readable
 from tasks.prompt import Row
-from tasks.readers.letters import LETTERS
+from tasks.read import not_sampled, sampled
+from tasks.readers.letters import lettered
 from tasks.readers.quotes import verbatim
 from tasks.scorers.accepted import equal
 from tasks.stage import Tables, rows_by
@@ -25,14 +26,13 @@ def in_contexts(tasks: list[Task], contexts: list[Document]) -> Iterator[Row]:
     """Every question with its options and its context; never its reference."""
     text_of: dict[str | None, str] = {row["document_id"]: row["text"] for row in contexts}
     for task in readable(tasks):
-        lettered = zip(LETTERS, task["options"] or [], strict=False)
         yield {
             "task_id": task["task_id"],
             "task_type": task["task_type"],
             "document_id": task["document_id"],
             "context": text_of[task["document_id"]],
             "question": task["text"],
-            "options": [{"letter": letter, "text": text} for letter, text in lettered],
+            "options": lettered(task["options"]),
         }
 
 
@@ -86,7 +86,8 @@ def answer_correctness(
     """Whether each answer, by rollout id, is right: by the judge's last vote, or by the rule if
     there are no votes.
 
-    An answer that could not be read is wrong; None if neither judge nor rule can tell.
+    An answer that could not be read is wrong. None if it was never sampled, or if neither judge nor
+    rule can tell.
     """
     if not votes:
         return correctness(answers, matches)
@@ -95,7 +96,9 @@ def answer_correctness(
     for row in answers:
         rollout_id = row["rollout_id"]
         vote = last_vote.get(rollout_id)
-        if not row["answer"]:
+        if not_sampled(row):
+            correct[rollout_id] = None
+        elif not row["answer"]:
             correct[rollout_id] = False
         elif vote is None:
             correct[rollout_id] = None
@@ -134,14 +137,20 @@ def measure_answers(
     `evidence_recall` is the share of the known evidence sentences that were quoted in full. A right
     answer that lacks any of them is `unfounded`. A wrong answer, if it could be read, is an
     `evidence_error` if it lacks any of them, and otherwise a `reasoning_error` (section 5.4); both
-    are shares of all answers to questions with known evidence.
+    are shares of all answers to questions with known evidence. Replies that were never sampled
+    enter none of these; if there are any, `not_sampled` is their share.
     """
     correct = answer_correctness(answers, matches, votes)
     evidence_of = rows_by("task_id", evidence)
     answers_of = rows_by("task_id", answers)
+    lacks_some = len(sampled(answers)) < len(answers)
     for task in tasks:
         sentences = [row["criterion"] or "" for row in evidence_of[task["task_id"]]]
         for row in answers_of[task["task_id"]]:
+            if lacks_some:
+                yield "not_sampled", float(not_sampled(row) is not None)
+            if not_sampled(row):
+                continue
             score = float(correct[row["rollout_id"]] or 0)
             yield "score", score
             yield f"score_{task['task_type']}", score

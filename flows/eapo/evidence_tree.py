@@ -22,7 +22,8 @@ from flows.run import Replies, Role, Run, templates
 from tasks.evaluate import evaluate
 from tasks.models.engine import Policy
 from tasks.prompt import Row, Template
-from tasks.read import Reader, reads
+from tasks.read import Reader, reads, sampled
+from tasks.readers.letters import lettered
 from tasks.readers.quotes import verbatim
 from tasks.readers.tags import last_element
 from tasks.stage import rows_by
@@ -217,20 +218,23 @@ def from_best(nodes: list[Node], tasks: list[Task]) -> Iterator[Row]:
                 "rollout_id": node["node_id"],
                 "context": node["text"],
                 "question": task["text"],
+                "options": lettered(task["options"]),
             }
 
 
 def from_known(tasks: list[Task], evidence: list[Criterion]) -> Iterator[Row]:
-    """Every question with the known evidence in place of its context."""
+    """Every question whose evidence is known, with this evidence in place of its context."""
     evidence_of = rows_by("task_id", evidence)
     for task in tasks:
         sentences = [row["criterion"] or "" for row in evidence_of[task["task_id"]]]
-        yield {
-            "task_id": task["task_id"],
-            "task_type": task["task_type"],
-            "context": "\n".join(sentences),
-            "question": task["text"],
-        }
+        if sentences:
+            yield {
+                "task_id": task["task_id"],
+                "task_type": task["task_type"],
+                "context": "\n".join(sentences),
+                "question": task["text"],
+                "options": lettered(task["options"]),
+            }
 
 
 def sets(nodes: list[Node], tasks: list[Task]) -> Iterator[Row]:
@@ -265,12 +269,12 @@ def next_steps(nodes: list[Node], tasks: list[Task], quotes: list[Node]) -> Iter
 def measure_all(
     tasks: list[Task], answers: list[Answer], matches: list[Match], votes: list[Vote]
 ) -> Metrics:
-    """Yield for every answer `score`, 1 if it is right, else 0, also if that could not be found
-    out; and `unanswered`, 1 if it could not be read, else 0."""
+    """Yield for every answer that was sampled `score`, 1 if it is right, else 0, also if that could
+    not be found out; and `unanswered`, 1 if it could not be read, else 0."""
     correct = answer_correctness(answers, matches, votes)
     answers_of = rows_by("task_id", answers)
     for task in tasks:
-        for row in answers_of[task["task_id"]]:
+        for row in sampled(answers_of[task["task_id"]]):
             yield "score", float(correct[row["rollout_id"]] or 0)
             yield "unanswered", float(row["answer"] is None)
 
@@ -286,12 +290,17 @@ def measure_best(
     """`score` is the share of tasks whose best path ends in a right answer.
 
     `evidence_recall` is the share of the known sentences that the best set of quotes holds in full.
-    A task without a path has no recall, and its score is 0.
+    A task without a path has no recall, and its score is 0. A task whose replies were never sampled
+    has neither.
     """
     correct = answer_correctness(answers, matches, votes)
     evidence_of = rows_by("task_id", evidence)
     best = {(row["task_id"], row["depth"]): row for row in nodes if row["best"]}
+    answers_of = rows_by("task_id", answers)
     for task in tasks:
+        replies = answers_of[task["task_id"]]
+        if replies and not sampled(replies):
+            continue
         quotes = best.get((task["task_id"], 1))
         step = best.get((task["task_id"], 2))
         yield "score", float(step is not None and correct[step["node_id"]] is True)

@@ -41,6 +41,11 @@ def score_held_out(
     if cfg.benchmark == "none":
         return None
     benchmark = QuestionSet.of_run(run, cfg.benchmark, TASK_TYPES)
+    if "oracle" in cfg.trees.modes and not benchmark.has_evidence:
+        raise ValueError(
+            "evaluation.trees.modes has oracle, which answers from known evidence, but"
+            f" {cfg.benchmark} has no column evidence"
+        )
     answers = run.ask(
         place,
         roles.evaluated_policy,
@@ -64,7 +69,7 @@ def score_held_out(
     )
     if first_answers is None:
         first_answers = answers
-    if cfg.best_of_n and benchmark.evidence and run.cfg.compares:
+    if cfg.best_of_n and benchmark.has_evidence and run.cfg.compares:
         score_choices(run, place, roles, reward_model, benchmark, first_answers)
     trees = TreeEvaluation(
         run, cfg.trees, benchmark, roles.evaluated_policy, roles.reward_model, checker

@@ -41,24 +41,29 @@ def measure_format(
 ) -> Row:
     """The format reward of a reply that should have one valid `<name>` element.
 
-    Elements are valid if `read` finds what they should hold: of `<score>excellent</score>` no mark
-    can be read, so it earns nothing.
+    An element is valid if `read` finds in it what it should hold: of `<score>excellent</score>` no
+    mark can be read, so it earns nothing. Nor does a reply whose last element is not valid, since
+    that is the one that counts.
     """
-    num_elements = len(elements(rollout["reply"] or "", name))
-    try:
-        read(rollout["reply"] or "")
-    except Malformed:
-        num_elements = 0
-    return {"format": {"total": format_reward(num_elements)}}
+    reply = rollout["reply"] or ""
+    if not _can_be_read(reply, read):
+        return {"format": {"total": 0.0}}
+    spans = (reply[element.start : element.end] for element in elements(reply, name))
+    num_valid = sum(_can_be_read(span, read) for span in spans)
+    return {"format": {"total": format_reward(num_valid)}}
 
 
 def measure_line(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], Any]) -> Row:
     """The format reward of a reply that should be one line: 1 if it can be read, else 0."""
+    return {"format": {"total": float(_can_be_read(rollout["reply"] or "", read))}}
+
+
+def _can_be_read(text: str, read: Callable[[str], Any]) -> bool:
     try:
-        read(rollout["reply"] or "")
+        read(text)
     except Malformed:
-        return {"format": {"total": 0.0}}
-    return {"format": {"total": 1.0}}
+        return False
+    return True
 
 
 def _format_of(row: Task | Answer | Mark) -> float:

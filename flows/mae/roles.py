@@ -27,10 +27,11 @@ class Roles:
     def __init__(self, cfg: Config) -> None:
         template = templates(cfg, cfg.dialogues.prompts)
         sampling = cfg.dialogues.sampling
+        dialogue = cfg.dialogues.one_reply
         read_mark = tagged("score", "mark", mark_out_of_ten)
         read_task = tagged("question", "text")
         read_solution = tagged("answer", "answer")
-        read_trial = reads("answer", element_or_reply, measure=read_solution.measure)
+        read_trial = reads("answer", element_or_reply, measure=read_solution.measure, whole=False)
         if cfg.reads_lines:
             read_question, read_result = question_readers(in_lines=True)
             read_mark = in_line("mark", read_yes)
@@ -44,6 +45,7 @@ class Roles:
             sampling=sampling,
             into=TASKS,
             read=read_task,
+            dialogue=dialogue,
         )
         self.solver = Role(
             "solver",
@@ -52,9 +54,11 @@ class Roles:
             sampling=sampling,
             into=ANSWERS,
             read=read_solution,
+            dialogue=dialogue,
         )
         # Answers to a new question are tried for its difficulty alone. As in the released code, one
-        # without tags is judged as it stands: the Proposer is not paid for a lapse of format.
+        # without tags or without an end is judged as it stands: the Proposer is not paid for a
+        # lapse of format, nor for questions that make the Solver ramble.
         self.trial = replace(self.solver, read=read_trial)
         self.question_judge = Role(
             "judge",
@@ -63,6 +67,7 @@ class Roles:
             sampling=sampling,
             into=MARKS,
             read=read_mark,
+            dialogue=dialogue,
         )
         self.answer_judge = Role(
             "judge",
@@ -71,6 +76,7 @@ class Roles:
             sampling=sampling,
             into=MARKS,
             read=read_mark,
+            dialogue=dialogue,
         )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Any
 
 from corpus_prep.contamination.benchmarks import read_rows
@@ -25,6 +24,7 @@ from tasks.corpus.documents import corpus_identity
 from tasks.monitors.monitor import JUDGE, mark_errors, marks_given
 from tasks.normalise import normalise
 from tasks.pool import PoolRules, draw_entries, pool
+from tasks.readers.letters import lettered
 from tasks.score import score
 from tasks.stage import Rows, stage
 from warehouse.draft import hash_json
@@ -92,10 +92,7 @@ def whole_question(item: Mapping[str, Any]) -> str:
     >>> whole_question({"text": "Who?", "context": "Ada did.", "options": ["Ada", "Bo"]})
     'Ada did.\\n\\nWho?\\nA) Ada\\nB) Bo'
     """
-    options = [
-        f"{letter}) {text}"
-        for letter, text in zip(ascii_uppercase, item["options"] or [], strict=False)
-    ]
+    options = [f"{option['letter']}) {option['text']}" for option in lettered(item["options"])]
     question = "\n".join([item["text"], *options])
     if item["context"]:
         return f"{item['context']}\n\n{question}"
@@ -162,7 +159,8 @@ def propose(
         draws=references,
         rewards=rewards,
         component="quality",
-        rules=PoolRules(enters_from=cfg.proposer.lowest_quality),
+        # without the filter, a question whose quality is not known enters, too
+        rules=PoolRules(enters_from=cfg.proposer.lowest_quality or None),
         label="questions",
     )
     watch_passed(run, step, policy.id, tasks=tasks, chosen=D)
@@ -326,7 +324,8 @@ def draw(
         pool=entries,
         num_draws=num_draws,
         seed=run.cfg.seed,
-        epoch=f"{step.at.iteration}-{step.at.step}",
+        # references and questions are independent draws (lines 5 and 16)
+        epoch=f"{label}-{step.at.iteration}-{step.at.step}",
         fewest=fewest,
         label=label,
     )

@@ -6,20 +6,29 @@ It reads as sections 3.2 to 3.4.
 Departures
 - Prompts are worded for this project. The set `paper` asks for what the released code's do (fewer
   than 30 % of advanced students should solve a problem), in one message without a system message.
-- Answers are compared by Math-Verify alone; the released code asks a model in doubtful cases.
+- Answers are compared by Math-Verify, in training, votes and evaluation. The released code has
+  mathruler there, and for benchmarks a model that decides doubtful cases.
 - The share of similar questions is taken over all questions of a step, as in the released code.
 - The paper's batch of 128 is one optimizer step on 128 prompts. The released code, like the paper's
   profiles here, samples 512 prompts a step and takes 32 (Challenger) or 4 (Solver) optimizer steps
   on them (`mini_batch`). Questions of an incomplete batch wait for the next epoch's order.
-- The Challenger earns what eq. 5 says. In the released code a reply without a question earns -1,
-  min(p, 1 - p) stands for 1 - 2|p - 1/2|, and format has a weight of 0.1; its filter keeps shares
-  of 0.3 to 0.8 of nine answers. A majority's share is of the readable answers, as there.
+  If fewer questions are kept than a step has, every step has all of them; there it is an error.
+- The KL term is to the base model, the optimizer goes on through all iterations, and ratios are
+  clipped alike on both sides (0.2). In the released code both players' training starts anew in
+  every iteration, with its starting policy as the reference, and the upper clip is 0.3.
+- The Challenger earns what eq. 5 says. In the released code a reply without a question or without
+  an answer in a box earns -1, min(p, 1 - p) stands for 1 - 2|p - 1/2|, and its filter keeps shares
+  of 0.3 to 0.8 of nine answers. The Solver's reward there is 0.9 for the answer and 0.1 for the
+  form. A majority's share is of the readable answers, as there.
+- All replies are sampled at the settings of `dialogues`. The released code samples the questions
+  of the pool with top-p 0.95, and votes with top-p 1 and top-k 40.
 - Benchmarks: a question of AIME or AMC is answered once, since the released code's 32 answers are
   greedy; a choice without a readable letter is wrong, where that code draws a letter at random.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -50,6 +59,7 @@ from tasks.score import score
 from warehouse.schemas import ANSWERS, TASKS, Row, Selection, Task
 from warehouse.store import Place, Table
 
+log = logging.getLogger("selfplay")
 INFORMATIVE = Query.beside(__file__, "informative")
 
 
@@ -174,14 +184,22 @@ def train_solver(
     watch_questions(run, pool, challenger.policy.id, tasks=tasks, labels=labels)
     run.watch_pool(iteration, challenger.policy.id, kept)
     watch_passed(run, pool, challenger.policy.id, tasks=tasks, chosen=kept, labels=labels)
-    num_batches = num_kept(kept) // cfg.prompts_per_step
+    size = min(num_kept(kept), cfg.prompts_per_step)
+    if size < cfg.prompts_per_step:
+        log.warning(
+            "%s: %d questions are kept, and a step has %d: every step has all that are kept",
+            pool.path,
+            size,
+            cfg.prompts_per_step,
+        )
+    num_batches = num_kept(kept) // size if size else 0
     for b in range(cfg.steps if num_batches else 0):
         step = iteration.phase("solver").step(b + 1)
         batch = partial(
             batch_of_epoch,
             epoch=b // num_batches,
             batch=b % num_batches,
-            size=cfg.prompts_per_step,
+            size=size,
             seed=run.cfg.seed,
         )
         solutions = answer(

@@ -22,7 +22,7 @@ from tasks.models.engine import Sampling
 from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
 from tasks.readers import lines
-from tasks.readers.letters import LETTERS
+from tasks.readers.letters import lettered
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from tasks.stage import rows_by
 from warehouse.schemas import (
@@ -255,13 +255,12 @@ def respond_held_out(
 
 def question_of(task: Task) -> Row:
     """Ids and what a responder may see of a task: never its reference."""
-    lettered = zip(LETTERS, task["options"] or [], strict=False)
     return {
         "task_id": task["task_id"],
         "task_type": task["task_type"],
         "template": f"responder_{task['task_type']}",
         "question": task["text"],
-        "options": [{"letter": letter, "text": text} for letter, text in lettered],
+        "options": lettered(task["options"]),
     }
 
 

@@ -27,6 +27,30 @@ _GOES_ON = re.compile(
 )
 
 
+def lettered(options: Sequence[str] | None) -> list[dict[str, str]]:
+    """The options of a choice with their letters, as prompts show them; none without options.
+
+    >>> lettered(["1912", "1914"])
+    [{'letter': 'A', 'text': '1912'}, {'letter': 'B', 'text': '1914'}]
+    """
+    return [
+        {"letter": letter, "text": text}
+        for letter, text in zip(ALPHABET, options or (), strict=False)
+    ]
+
+
+def with_option(reference: str, options: Sequence[str] | None) -> str:
+    """A reference that is the letter of an option, with that option; any other as it is.
+
+    >>> with_option("B", ["1912", "1914"]), with_option("1914", None)
+    ('B) 1914', '1914')
+    """
+    for option in lettered(options):
+        if option["letter"] == reference:
+            return f"{reference}) {option['text']}"
+    return reference
+
+
 @dataclass(frozen=True)
 class _Patterns:
     """What is looked for in texts that state one of a number of letters."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from flows.blocks.long_context import answers_to_judge
 from flows.eapo.agreement import FindScores, agreeing_marks
 from flows.eapo.compare import (
     best_of_n,
@@ -20,17 +21,19 @@ from flows.eapo.compare import (
     true_marks,
 )
 from flows.eapo.config import Config, Rewards
-from flows.eapo.evidence import measure_answers, measure_quotes
+from flows.eapo.evidence import answer_correctness, in_contexts, measure_answers, measure_quotes
+from flows.eapo.evidence_tree import from_best, from_known
 from flows.eapo.flow import CONSISTENT, open_questions
 from flows.eapo.readers import read_answer
 from flows.eapo.rewards import policy_reward
 from flows.eapo.roles import Roles
-from flows.run import Run
+from flows.run import Run, templates
 from flows.settings import profile
 from flows.worlds.tables import haystack_mark
 from tasks.keep import choose
 from tasks.models.engine import Policy
 from tasks.prompt import Malformed
+from tasks.read import NOT_SAMPLED
 from tasks.readers.quotes import longest_common
 from tasks.rollouts.tokens import text_of
 from tests.support.rows import publish, row, turn
@@ -500,7 +503,66 @@ def test_a_judge_is_shown_every_right_answer_and_may_pass_what_the_question_does
     judge = Roles(cfg).judge
     assert judge is not None
     shown = judge.templates[0].render(
-        question="Who wrote it?", answer="Clemens", references=["Mark Twain", "Samuel Clemens"]
+        question="Who wrote it?",
+        options=[],
+        answer="Clemens",
+        references=["Mark Twain", "Samuel Clemens"],
     )
     assert "- Mark Twain\n- Samuel Clemens\n" in shown
     assert "may hold more than the question asks" in shown
+
+
+def test_answers_that_were_never_sampled_enter_no_score():
+    tasks: Any = [row("tasks", task_id="q", text="?", task_type="multi_hop")]
+    lost = [answer("b", None, NOT_SAMPLED[0]), answer("c", None, NOT_SAMPLED[1])]
+    votes: Any = [row("votes", rollout_id="a", vote=1)]
+    found = measured(measure_answers(tasks, [answer("a"), *lost], [match("a", True)], [], []))
+    assert (found["score"], found["not_sampled"]) == ([1.0], [0.0, 1.0, 1.0])
+    assert answer_correctness(lost, [], votes) == {"b": None, "c": None}
+
+
+# ---- choices, and settings of held-out scores ----
+
+
+def test_a_choice_has_all_its_options_in_every_prompt():
+    options = [f"option {number}" for number in range(6)]
+    tasks: Any = [
+        row("tasks", task_id="q", document_id="d", text="?", reference="F", options=options)
+    ]
+    shown: list[Any] = [
+        *in_contexts(tasks, [row("documents", document_id="d", text="Text.")]),  # pyright: ignore[reportArgumentType]
+        *from_best([row("nodes", node_id="n", task_id="q", text="Text.", best=True)], tasks),  # pyright: ignore[reportArgumentType]
+        *from_known(tasks, gold("Text.")),
+    ]
+    cfg = profile.load(Config, LARGE[0])
+    asked_by = (("answer", "direct"), ("grounded",), ("grounded",))
+    for about, names in zip(shown, asked_by, strict=True):
+        for name, prompts in itertools.product(names, ("english", "paper")):
+            text = templates(cfg, prompts)(name).render(**about)
+            assert "A) option 0" in text and "F) option 5" in text
+    (about,) = answers_to_judge([{**answer("a"), "answer": "F"}], tasks)  # pyright: ignore[reportArgumentType]
+    for prompts in ("english", "paper"):
+        text = templates(cfg, prompts)("judge").render(**about)
+        assert "- F) option 5" in text and "A) option 0" in text
+
+
+def test_known_evidence_is_asked_about_where_it_is_known():
+    tasks: Any = [row("tasks", task_id=name, text="?") for name in ("q", "other")]
+    assert [about["task_id"] for about in from_known(tasks, gold("Text."))] == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"evaluation.trees.modes": ["direct"]}, "need held-out questions"),
+        ({"evaluation.needles": {"lengths": [1000]}}, "need held-out questions"),
+        (
+            {"evaluation.needles": {"lengths": [448]}, "evaluation.benchmark": "micro"},
+            "a haystack of 448 tokens does not fit",
+        ),
+    ],
+)
+def test_needles_and_trees_that_could_not_be_scored_are_refused(settings, problem):
+    own = {"evaluation.benchmark": "none", **settings}
+    with pytest.raises(ValueError, match=problem):
+        profile.load(Config, "micro", own)

@@ -24,6 +24,7 @@ PAIRS = [
         "solution": "3 times 8 is 24.",
     },
     {"question": "Which is most?", "answer": "B", "options": ["2", "7"]},
+    {"question": "How old is Bo?", "answer": "9", "context": "Bo turned nine today."},
     {"question": "Who wrote <answer>Emma</answer>?", "answer": "Jane Austen"},
 ]
 SETTINGS = {
@@ -51,6 +52,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str]:
             "models.base": model,
             "engine.model": model,
             "fine_tuning.pairs.file": str(folder / "pairs.jsonl"),
+            "fine_tuning.pairs.columns.context": ["context"],
         }
         mae_iteration("micro-sft-workings", "r", {**SETTINGS, **own})
     return Store(folder / "store"), model
@@ -75,12 +77,14 @@ def test_what_is_learnt_is_the_solvers_reply_to_the_end_of_its_turn(played):
     assert set(said) == {
         "3 times 8 is 24.\n\n<answer>24</answer><|im_end|>",
         "<answer>B</answer><|im_end|>",
+        "<answer>9</answer><|im_end|>",
         "<answer>Jane Austen</answer><|im_end|>",
     }
     asked = said["<answer>B</answer><|im_end|>"]
     assert (
         "Which is most?" in asked and "B) 7" in asked and asked.endswith("<|im_start|>assistant\n")
     )
+    assert "Bo turned nine today.\n\nHow old is Bo?" in said["<answer>9</answer><|im_end|>"]
 
 
 def test_the_papers_baseline_learns_the_answers_alone():
@@ -100,12 +104,12 @@ def test_every_pair_is_learnt_once_an_epoch_each_in_an_optimizer_step(played):
         played,
         "select iteration, count(*), count(distinct rollout_id) from batches group by 1 order by 1",
     )
-    assert counted == [(1, 3, 3), (2, 3, 3)]
+    assert counted == [(1, 4, 4), (2, 4, 4)]
     steps = rows(
         played,
         "select iteration, max(optimizer_step) from updates group by iteration order by iteration",
     )
-    assert steps == [(1, 2), (2, 2)]
+    assert steps == [(1, 3), (2, 3)]
     parents = rows(
         played, "select distinct iteration, parent, policy from updates order by iteration"
     )
@@ -117,7 +121,8 @@ def test_nobody_sampled_it_and_the_lineage_leads_to_the_pair(played):
         played, "select distinct policy, num_sampled_tokens, finish_reason from rollouts"
     ) == [("given", 0, "final")]
     found = rows(played, "select distinct task from lineage order by task")
-    assert [task for (task,) in found] == sorted(pair["question"] for pair in PAIRS)
+    questions = (task.rpartition("\n")[2] for (task,) in found)
+    assert sorted(questions) == sorted(pair["question"] for pair in PAIRS)
 
 
 def test_pairs_of_the_micro_world_are_true_and_their_solutions_end_with_the_answer():

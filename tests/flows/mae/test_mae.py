@@ -11,6 +11,7 @@ from flows.mae.rewards import judge_rewards, proposer_rewards, solver_rewards
 from flows.mae.roles import Roles, tagged
 from flows.run import Role
 from flows.settings import profile
+from tasks.read import UNANSWERED
 from tasks.readers.marks import mark_out_of_ten
 from tests.support.rows import row, turn
 from warehouse.schemas import ANSWERS, MARKS
@@ -236,6 +237,7 @@ def test_the_judge_is_paid_for_format_alone():
         ("<score>10</score>", 1.0, 1.0),
         ("<score>1</score> <score>10</score>", 0.5, 1.0),
         ("<score>1</score> <score>ten</score>", 0.0, None),  # the last one decides
+        ("<score>ten</score> <score>10</score>", 1.0, 1.0),  # one valid pair of tags
         ("<score>ten</score>", 0.0, None),
         ("<score></score>", 0.0, None),
         ("<score>8-9</score>", 0.0, None),
@@ -250,3 +252,22 @@ def test_one_pair_of_tags_is_worth_all_several_half_and_none_nothing(reply, form
         MARKS, rollout, row("prompts", prompt_id="p", task_id="q")
     )  # pyright: ignore[reportArgumentType]
     assert (read["format"], read.get("mark")) == ({"total": form}, value)
+
+
+def test_every_role_is_asked_as_the_settings_say():
+    roles = Roles(load("smollm2"))
+    asked = (roles.proposer, roles.solver, roles.trial, roles.question_judge, roles.answer_judge)
+    assert {role.dialogue.chat_template for role in asked} == {"none"}
+
+
+def test_a_trial_that_was_cut_off_is_judged_as_it_stands_and_an_answer_to_learn_from_is_not():
+    roles = Roles(load("micro", dialogues__prompts="english"))
+    said = "The legs are 8 times 3, and <answer>24</answer>, or else"
+    cut: Any = row(
+        "rollouts", rollout_id="r", reply=said, finish_reason="length", turns=[turn(said)]
+    )
+    prompt: Any = row("prompts", prompt_id="p", task_id="q")
+    (trial,) = roles.trial.read.rows(ANSWERS, cut, prompt)
+    (answer,) = roles.solver.read.rows(ANSWERS, cut, prompt)
+    assert (trial["answer"], trial.get("malformed")) == ("24", None)
+    assert (answer.get("answer"), answer["malformed"]) == (None, UNANSWERED["length"])

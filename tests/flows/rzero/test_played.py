@@ -239,6 +239,18 @@ def test_a_step_whose_answers_are_all_paid_alike_is_not_trained_on(played) -> No
     assert flat[0] not in rows(played, "select step from updates where role = 'solver'")
 
 
+def test_if_fewer_questions_are_kept_than_a_step_has_it_has_them_all(tmp_path) -> None:
+    few = {"challenger.steps": 0, "solver.prompts_per_step": 4, "solver.steps": 1}
+    done = play(tmp_path, *CANDIDATES, **few)
+    answered = rows(
+        done,
+        "select tasks.text, count(*) from advantages join tasks using (run, task_id)"
+        " where advantages.phase = 'solver' group by all",
+    )
+    assert dict(answered) == dict.fromkeys(SOUND, 2)
+    assert rows(done, "select role from updates") == [("solver",)]
+
+
 def test_the_solver_is_shown_the_question_and_nothing_else(played) -> None:
     shown = {asked.text for asked in played[1].asked if asked.template == "solver"}
     ending = r"Reason step by step, then put the final answer inside \boxed{}."
