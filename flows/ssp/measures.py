@@ -16,6 +16,7 @@ from flows.run import Player, Run
 from flows.ssp.config import Config
 from flows.ssp.roles import Roles
 from tasks.evaluate import evaluate
+from tasks.read import not_sampled
 from tasks.scorers.accepted import equal
 from warehouse.schemas import Answer, Match, Reward, Selection, Task
 from warehouse.store import Place, Table
@@ -71,13 +72,15 @@ def score_held_out(
 def measure_answers(
     tasks: list[Task], answers: list[Answer], matches: list[Match]
 ) -> Iterator[tuple[str, float]]:
-    """Yield, for every task, metrics of its answer. `score`, whose mean is the share of right
-    answers, is also given by the number of hops; `unanswered` counts replies without an answer. A
-    failed comparison counts as wrong."""
+    """Yield, for every task whose answer was sampled, metrics of that answer. `score`, whose mean
+    is the share of right answers, is also given by the number of hops; `unanswered` counts replies
+    without an answer. A failed comparison counts as wrong."""
     correct = correctness(answers, matches)
     answer_of = {row["task_id"]: row for row in answers}
     for task in tasks:
         answered = answer_of[task["task_id"]]
+        if not_sampled(answered):
+            continue
         score = float(correct[answered["rollout_id"]] or 0)
         yield "score", score
         yield f"score_{task['difficulty']}_hops", score
