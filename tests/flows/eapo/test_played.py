@@ -263,8 +263,8 @@ def test_a_frozen_reward_model_compares_and_is_not_updated(tmp_path) -> None:
 def test_held_out_questions_are_scored_and_the_reward_model_chooses_among_the_first_answers(
     tmp_path,
 ) -> None:
-    """Three of six answers are right, and three quote everything required; one is wrong. MILL's
-    marks could be read: the better of its two sets of quotes is marked higher."""
+    """Three of five answers are right, and three quote everything required; one is wrong, one
+    cannot be read, and a sixth was never sampled. MILL's marks could be read: the better of its two sets of quotes is marked higher."""
     held = tmp_path / "held.jsonl"
     evidence = {"mill": [FOUNDED, ORIGIN], "bridge": [FELL]}
     lines = (
@@ -284,12 +284,13 @@ def test_held_out_questions_are_scored_and_the_reward_model_chooses_among_the_fi
     assert rows(done, sql.format(1)) == [
         ("best_of_n", 1.0),
         ("best_of_n_by_chance", 0.5),
-        ("evidence_error", 0.1667),
-        ("evidence_recall", 0.5),
+        ("evidence_error", 0.2),
+        ("evidence_recall", 0.6),
+        ("not_sampled", 0.1667),
         ("reasoning_error", 0.0),
-        ("score", 0.5),
-        ("score_multi_hop", 0.5),
-        ("unanswered", 0.3333),
+        ("score", 0.6),
+        ("score_multi_hop", 0.6),
+        ("unanswered", 0.2),
         ("unfounded", 0.0),
         ("verbatim", 0.75),
     ]
