@@ -264,7 +264,8 @@ def test_held_out_questions_are_scored_and_the_reward_model_chooses_among_the_fi
     tmp_path,
 ) -> None:
     """Three of five answers are right, and three quote everything required; one is wrong, one
-    cannot be read, and a sixth was never sampled. MILL's marks could be read: the better of its two sets of quotes is marked higher."""
+    cannot be read, and a sixth was never sampled. MILL's marks could be read: the better of its two
+    sets of quotes is marked higher."""
     held = tmp_path / "held.jsonl"
     evidence = {"mill": [FOUNDED, ORIGIN], "bridge": [FELL]}
     lines = (
