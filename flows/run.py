@@ -84,7 +84,7 @@ class Role:
     values: Mapping[str, Any] = field(default_factory=dict)  # template values that the flow sets
     system: str = ""  # the system message
     judge: bool = False  # sampled by the judges' engines
-    # a reply that this finds malformed is sampled once more
+    # a reply that this finds malformed is sampled once more (see `generate`)
     ask_again: Callable[[str], Any] | Reader | None = None
 
     def given(self, **settings: Any) -> Role:

@@ -41,7 +41,8 @@ def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
 
     `index` is the table whose files hold the search index. A prompt with a reply that `ask_again`
     finds malformed is sampled once more with another seed; the rows of both attempts are stored,
-    the second attempt's last.
+    the second attempt's last. There is no second attempt at prompts that got no reply (an error, a
+    prompt over the limit), nor with an engine at temperature 0, which would repeat itself.
 
     Finished rollouts are written to `shards` every few seconds: after a kill only missing and
     failed rollouts are sampled.
@@ -58,10 +59,13 @@ def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
     def sample(some_prompts: list[PromptRow], attempt: int) -> list[Rollout]:
         section = f"attempt-{attempt}"
         before_the_kill = cast(list[Rollout], shards.rows(section))
+        wanted = {row["prompt_id"] for row in some_prompts}
+        # Replies that were lost in the kill are sampled again and may now be readable: what is
+        # stored of a second attempt at their prompts is then no longer wanted.
         done = {
             (rollout["prompt_id"], rollout["sample"]): rollout
             for rollout in before_the_kill
-            if rollout["finish_reason"] != "error"
+            if rollout["finish_reason"] != "error" and rollout["prompt_id"] in wanted
         }
         new = fleet.roll_out(
             some_prompts,
@@ -72,6 +76,7 @@ def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
             group_size=group_size,
             seed=int(hash_json([seed, address, attempt])[:15], 16),
             skip=frozenset(done),
+            attempt=attempt,
         )
         rollouts = [*done.values(), *_write_shards(new, shards, section)]
         return sorted(rollouts, key=lambda r: (position[r["prompt_id"]], r["sample"]))
@@ -84,7 +89,8 @@ def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
         unreadable = {
             rollout["prompt_id"]
             for rollout in first_attempt
-            if _is_malformed(rollout, rows[position[rollout["prompt_id"]]], ask_again)
+            if rollout["finish_reason"] != "error"
+            and _is_malformed(rollout, rows[position[rollout["prompt_id"]]], ask_again)
         }
         if unreadable:
             yield from sample([row for row in rows if row["prompt_id"] in unreadable], 1)

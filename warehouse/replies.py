@@ -25,6 +25,9 @@ create table if not exists replies (
 )
 """
 
+# what a run paid for requests that brought no usable reply
+LOSSES = "create table if not exists losses (run text not null, cost real not null, at real)"
+
 
 @dataclass(frozen=True)
 class PaidReply:
@@ -51,6 +54,7 @@ class PaidReplies:
     def _open(self) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(sqlite3.connect(self.path, timeout=60)) as connection, connection:
             connection.execute(TABLE)
+            connection.execute(LOSSES)
             yield connection
 
     def find(self, keys: Iterable[str]) -> dict[str, PaidReply]:
@@ -79,9 +83,19 @@ class PaidReplies:
                 "insert or ignore into replies values (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
             )
 
-    def spent(self, run: str) -> float:
-        """The cost of the replies that a run paid for."""
+    def lose(self, cost: float, run: str) -> None:
+        """Note what a run paid for requests that brought no usable reply."""
         with self._open() as connection:
-            return connection.execute(
-                "select coalesce(sum(cost), 0) from replies where run = ?", [run]
-            ).fetchone()[0]
+            connection.execute("insert into losses values (?, ?, ?)", (run, cost, time.time()))
+
+    def spent(self, run: str) -> float:
+        """What a run paid, with a reply or without."""
+        query = """
+            select coalesce(sum(cost), 0) from (
+                select cost from replies where run = :run
+                union all
+                select cost from losses where run = :run
+            )
+        """
+        with self._open() as connection:
+            return connection.execute(query, {"run": run}).fetchone()[0]

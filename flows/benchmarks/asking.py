@@ -412,7 +412,7 @@ _NUM_POINTS = re.compile(r"Points: (\d+)")
 class Judge:
     """What a judge is asked about, into which table its verdicts go, and how a reply is read.
 
-    A reply that `ask_again` finds malformed is requested once more.
+    A reply that `ask_again` finds malformed is requested once more (see `generate`).
     """
 
     variables: Callable[..., Iterator[Row]]

@@ -400,7 +400,7 @@ class Exam:
     @property
     def judging_role(self) -> Role:
         """The role that judges answers, as the protocol says; an unreadable verdict is requested
-        once more."""
+        once more (see `generate`)."""
         judging = self.protocol.judge
         name = judging.prompt or self._judge_by_columns
         judge = JUDGES[name]

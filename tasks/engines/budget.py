@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tasks.engines.chat_client import NotAnswered
+from tasks.engines.chat_client import NotAnswered, Usage
 from tasks.engines.endpoint import ChatEndpoint
 
 MARKUP = 16  # tokens that a chat template puts around a message, at most
@@ -32,10 +32,10 @@ class Budget:
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
-    def reserved(self, body: dict[str, Any]) -> Iterator[Callable[[int | None, int | None], float]]:
+    def reserved(self, body: dict[str, Any]) -> Iterator[Callable[[Usage], float]]:
         """Reserve the most that a request can cost.
 
-        Yields a function from the token counts of prompt and reply to their cost; a count that the
+        Yields a function from the token counts of its response to their cost; a count that the
         endpoint does not report (None) is billed at its maximum. Raises SpendingCapReached, and
         NotAnswered after `stop`.
         """
@@ -45,10 +45,12 @@ class Budget:
         self._reserve(most)
         cost = 0.0
 
-        def bill(num_prompt_tokens: int | None, num_completion_tokens: int | None) -> float:
+        def bill(usage: Usage) -> float:
             nonlocal cost
+            num_prompt_tokens = usage.num_prompt_tokens
             if num_prompt_tokens is None:
                 num_prompt_tokens = max_prompt_tokens
+            num_completion_tokens = usage.num_completion_tokens
             if num_completion_tokens is None:
                 num_completion_tokens = max_reply_tokens
             cost = self._endpoint.cost(num_prompt_tokens, num_completion_tokens)
@@ -95,4 +97,6 @@ def most_prompt_tokens(messages: list[dict[str, str]]) -> int:
 
 
 def _most_reply_tokens(body: dict[str, Any]) -> int:
-    return int(body.get("max_completion_tokens") or body.get("max_tokens") or 0)
+    """Both names of the limit may be in a request: which of them holds is up to the endpoint."""
+    limits = (body.get("max_completion_tokens"), body.get("max_tokens"))
+    return max((limit for limit in limits if isinstance(limit, int)), default=0)

@@ -1,7 +1,7 @@
 """Models behind an API, in place of engines, for roles that are never trained.
 
 Their conversations have one reply. Every reply is kept in the store as it arrives. A failed request
-leaves nothing there: the stage's next attempt sends it again.
+leaves nothing there but what it cost: the stage's next attempt sends it again.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ class ChatFleet:
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
         skip: frozenset[tuple[str, int]] = frozenset(),
+        attempt: int = 0,
     ) -> Iterator[Rollout]:
         """Rows of `group_size` replies to each prompt, without those in `skip`.
 
-        Replies already paid for come first. Requests with the same prompt, model, settings, sample
-        and (at temperature > 0) seed are sent once.
+        Replies already paid for come first. Requests with the same prompt, model, settings, sample,
+        `attempt` and (at temperature > 0) seed are sent once. `attempt` is 1 for prompts whose
+        replies could not be read.
 
         Raises:
             ValueError: a dialogue of several turns; a form, which only vLLM keeps to; no key; a
@@ -82,7 +84,7 @@ class ChatFleet:
             for sample in range(group_size):
                 if (prompt["prompt_id"], sample) not in skip:
                     conversation = _conversation(prompt, sample, seed)
-                    key = self._cache_key(conversation, policy, sampling)
+                    key = self._cache_key(conversation, policy, sampling, attempt)
                     pending.setdefault(key, []).append(conversation)
         total = len(prompts) * group_size
         max_failed = math.ceil(total * self.endpoint.max_failed_share)
@@ -92,13 +94,15 @@ class ChatFleet:
             report(count, total)
             yield row
 
-    def _cache_key(self, conversation: Conversation, policy: Policy, sampling: Sampling) -> str:
-        seed = None
+    def _cache_key(
+        self, conversation: Conversation, policy: Policy, sampling: Sampling, attempt: int
+    ) -> str:
+        drawn_by = attempt or None  # else the unreadable reply would come back from the store
         if sampling.temperature > 0:
-            seed = conversation.seed  # else other runs draw the same replies
+            drawn_by = conversation.seed  # else other runs draw the same replies
         settings = sampling.model_dump(mode="json")
         return hash_json(
-            [policy.content_hash, conversation.messages, settings, conversation.sample, seed]
+            [policy.content_hash, conversation.messages, settings, conversation.sample, drawn_by]
         )
 
     def _rows(
@@ -111,34 +115,39 @@ class ChatFleet:
     ) -> Iterator[Rollout]:
         """The rows of `pending`: from the store, then from the endpoint, then those that failed.
 
-        What failed is sent once more before it is given up.
+        What failed is sent once more before it is given up, unless it was refused.
         """
         for key, reply in self._paid.find(pending).items():
             for conversation in pending.pop(key):
                 yield _row(conversation, policy, seed, sampling, reply, cached=True)
-        failed: dict[str, str] = {}
+        failed: dict[str, NotAnswered] = {}
         to_send = list(pending)
+        num_requests = len(to_send)
         for _ in range(2):
             bodies = {key: self._body(pending[key][0], policy, sampling) for key in to_send}
-            failed = {}
-            for key, reply in self._send_all(bodies, failed, max_failed):
+            failed = {key: why for key, why in failed.items() if key not in bodies}
+            for key, reply in self._send_all(bodies, failed, max_failed, num_requests):
                 first, *others = pending.pop(key)
                 yield _row(first, policy, seed, sampling, reply, cached=False)
                 for conversation in others:
                     yield _row(conversation, policy, seed, sampling, reply, cached=True)
-            to_send = list(failed)
+            to_send = [key for key, why in failed.items() if why.kind != "never"]
         for key, why in failed.items():
             for conversation in pending[key]:
                 conversation.finish = "error"
-                conversation.error = why
+                conversation.error = str(why)
                 yield rollout_row(conversation, policy, seed)
 
     def _send_all(
-        self, bodies: dict[str, dict[str, Any]], failed: dict[str, str], max_failed: int
+        self,
+        bodies: dict[str, dict[str, Any]],
+        failed: dict[str, NotAnswered],
+        max_failed: int,
+        num_requests: int,
     ) -> Iterator[tuple[str, PaidReply]]:
         """Send requests, and store each reply before handing it on.
 
-        The reason of each failure is put into `failed`.
+        Each failure is put into `failed`, which may have some of the `num_requests` already.
         """
         if not bodies:
             return
@@ -156,9 +165,9 @@ class ChatFleet:
                 num_pending -= len(results)
                 yield from self._keep(results)
                 failed |= {
-                    key: str(result) for key, result in results if isinstance(result, NotAnswered)
+                    key: result for key, result in results if isinstance(result, NotAnswered)
                 }
-                stop = stop or self._why_stop(results, failed, max_failed, len(bodies))
+                stop = stop or self._why_stop(results, failed, max_failed, num_requests)
                 if stop is not None:
                     client.throttle.stop()  # wait for requests in flight: they are paid for
                     budget.stop()
@@ -170,14 +179,18 @@ class ChatFleet:
             raise stop
 
     def _keep(self, results: Results) -> Iterator[tuple[str, PaidReply]]:
-        """Store the replies among the results, then hand them on."""
+        """Store the replies among the results, and what those without a reply cost; then hand the
+        replies on."""
         replies = {key: result for key, result in results if isinstance(result, PaidReply)}
         if replies:
             self._paid.put(replies, self.run)
+        lost = sum(result.cost for _, result in results if isinstance(result, NotAnswered))
+        if lost:
+            self._paid.lose(lost, self.run)
         yield from replies.items()
 
     def _why_stop(
-        self, results: Results, failed: dict[str, str], max_failed: int, num_requests: int
+        self, results: Results, failed: dict[str, NotAnswered], max_failed: int, num_requests: int
     ) -> Exception | None:
         """The error that ends the stage, if one of the results does."""
         for key, result in results:
@@ -253,13 +266,18 @@ def _send(
     """Send one request, and put the reply, or why there is none, into `done`."""
     try:
         with budget.reserved(body) as bill:
-            answer = client.ask(body)
+            try:
+                answer = client.ask(body)
+            except NotAnswered as problem:
+                if problem.usage is not None:
+                    problem.cost = bill(problem.usage)
+                raise
             reply = PaidReply(
                 text=answer.text,
                 finish_reason=answer.finish_reason,
-                num_prompt_tokens=answer.num_prompt_tokens,
-                num_completion_tokens=answer.num_completion_tokens,
-                cost=bill(answer.num_prompt_tokens, answer.num_completion_tokens),
+                num_prompt_tokens=answer.usage.num_prompt_tokens,
+                num_completion_tokens=answer.usage.num_completion_tokens,
+                cost=bill(answer.usage),
                 model=answer.model,
             )
         done.put((key, reply))

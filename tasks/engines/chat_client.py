@@ -29,29 +29,46 @@ FIRST_WAIT_S = 1.0
 LOCAL = {"127.0.0.1", "localhost", "::1"}
 
 
+@dataclass(frozen=True)
+class Usage:
+    """The token counts of a response; None for a count that the endpoint does not report."""
+
+    num_prompt_tokens: int | None
+    num_completion_tokens: int | None
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens that were reported."""
+        return (self.num_prompt_tokens or 0) + (self.num_completion_tokens or 0)
+
+
 class NotAnswered(Exception):
     """A request without a usable reply.
 
-    `kind`: `again` ran out of retries and may succeed later; `never` will always be refused;
-    `hopeless` will be, like every other request; `stopped` was not sent.
+    `kind`: `again` may succeed later; `never` will always be refused; `hopeless` will be, like
+    every other request; `stopped` was not sent. `usage` is set if the endpoint reports tokens, and
+    so charges for them; `cost` is then what they cost.
     """
 
-    def __init__(self, kind: Literal["again", "never", "hopeless", "stopped"], why: str):
+    def __init__(
+        self,
+        kind: Literal["again", "never", "hopeless", "stopped"],
+        why: str,
+        usage: Usage | None = None,
+    ):
         super().__init__(why)
         self.kind = kind
+        self.usage = usage
+        self.cost = 0.0
 
 
 @dataclass(frozen=True)
 class ChatReply:
-    """A reply.
-
-    Token counts are None if the endpoint does not report them; `model` is the one it says replied.
-    """
+    """A reply. `model` is the one that the endpoint says replied."""
 
     text: str
     finish_reason: Literal["stop", "length"]
-    num_prompt_tokens: int | None
-    num_completion_tokens: int | None
+    usage: Usage
     model: str | None
 
 
@@ -86,8 +103,8 @@ class ChatClient:
         """The reply to a request, given its JSON body.
 
         Between attempts it waits a random share of 1, 2, 4, ... seconds, on top of what Retry-After
-        says. Raises NotAnswered if the request is refused, fails `retries` + 1 times, or is not
-        sent because the throttle was stopped.
+        says. Raises NotAnswered if the request is refused, is charged without a reply, fails
+        `retries` + 1 times, or is not sent because the throttle was stopped.
         """
         estimate = len(json.dumps(body["messages"])) // 4 + 64
         why = ""
@@ -108,7 +125,7 @@ class ChatClient:
                 self.throttle.leave("served", started)
                 raise
             else:
-                used = (reply.num_prompt_tokens or 0) + (reply.num_completion_tokens or 0)
+                used = reply.usage.num_tokens
                 beyond_estimate = used - estimate if used else 0
                 self.throttle.leave("served", started, beyond_estimate)
                 return reply
@@ -165,34 +182,39 @@ class ChatClient:
     def _read(self, response: Any) -> ChatReply:
         """The reply in a body.
 
-        A body without one may be retried; the model's refusal to answer may not.
+        A body without one may be retried, unless it is charged; the model's refusal to answer may
+        not.
         """
+        usage = _usage(response)
         try:
             choice = response["choices"][0]
-            usage = response.get("usage")
             model = response.get("model")
             text = choice["message"]["content"]
             reason = choice.get("finish_reason")
             refusal = choice["message"].get("refusal")
         except (KeyError, IndexError, TypeError, AttributeError):
-            raise _Trouble(
-                "fault", f"no reply in {self._shown(json.dumps(response), 100)}"
-            ) from None
+            raise self._useless("no reply", response, usage) from None
         if reason == "content_filter" or (refusal and not text):
-            raise NotAnswered(
-                "never", f"refused: {without(self._key, _text(refusal or reason))[:300]}"
-            )
+            why = f"refused: {without(self._key, _text(refusal or reason))[:300]}"
+            raise NotAnswered("never", why, usage if usage.num_tokens else None)
+        if text is None and reason == "length":
+            text = ""  # the reasoning took all tokens
         if not isinstance(text, str):
-            raise _Trouble("fault", f"no text in {self._shown(json.dumps(choice), 100)}")
-        if not isinstance(usage, dict):
-            usage = {}
+            raise self._useless("no text", choice, usage)
         return ChatReply(
             text=without(self._key, _text(text)),
             finish_reason="length" if reason == "length" else "stop",
-            num_prompt_tokens=_count(usage.get("prompt_tokens")),
-            num_completion_tokens=_count(usage.get("completion_tokens")),
+            usage=usage,
             model=without(self._key, _text(model))[:200] if isinstance(model, str) else None,
         )
+
+    def _useless(self, what: str, content: Any, usage: Usage) -> Exception:
+        """The error for a body without a reply. One that is charged is not retried at once: each
+        attempt may cost as much as a reply, and the budget has reserved one."""
+        why = f"{what} in {self._shown(json.dumps(content), 100)}"
+        if usage.num_tokens:
+            return NotAnswered("again", why, usage)
+        return _Trouble("fault", why)
 
     def _shown(self, text: str, most: int) -> str:
         """The beginning of a text from the endpoint, without the key: it is masked before the text
@@ -235,6 +257,13 @@ def _plain(content: bytes) -> str:
 def _text(value: Any) -> str:
     """The value as text that can be stored: JSON may contain unpaired surrogates."""
     return str(value).encode("utf-8", "replace").decode()
+
+
+def _usage(response: Any) -> Usage:
+    usage = response.get("usage") if isinstance(response, dict) else None
+    if not isinstance(usage, dict):
+        usage = {}
+    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
 
 
 def _count(value: Any) -> int | None:

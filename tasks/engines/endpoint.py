@@ -83,6 +83,29 @@ class ChatEndpoint(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _cap_bounds_replies(self) -> ChatEndpoint:
+        """A reply of any length could cost more than is left."""
+        if self.max_cost is None:
+            return self
+        for name in ("max_tokens", "max_completion_tokens"):
+            limit = self.extra.get(name, 1)
+            if type(limit) is not int or limit < 1:
+                raise ValueError(f"with max_cost, extra.{name} must be a number of tokens")
+        has_other_limit = "max_completion_tokens" in self.extra.keys() - set(self.omit)
+        if "max_tokens" in self.omit and not has_other_limit:
+            raise ValueError(
+                "max_cost needs a limit on the length of replies: take max_tokens out of omit, or"
+                " add max_completion_tokens to extra"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_reply_to_a_request(self) -> ChatEndpoint:
+        if self.extra.get("n", 1) != 1:
+            raise ValueError("extra.n: one reply of each request is read, so ask for no more")
+        return self
+
     def policy(self, model: str) -> Policy:
         """The model `api:NAME` of this endpoint."""
         # imports pyarrow, too slow for a module that every configuration imports

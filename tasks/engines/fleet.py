@@ -76,6 +76,7 @@ class Fleet:
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
         skip: frozenset[tuple[str, int]] = frozenset(),
+        attempt: int = 0,
     ) -> Iterator[Rollout]:
         """Sample conversations on all engines; rows come in the order in which they finish.
 
@@ -85,13 +86,16 @@ class Fleet:
         own conversations only.
 
         `skip` names the (prompt_id, sample) to leave out; `progress` gets (rows so far, rows in
-        all).
+        all). `attempt` is 1 for prompts whose replies could not be read: at temperature 0 an engine
+        would repeat them, so nothing is sampled.
 
         Raises:
             ValueError: what the caller can fix: repeated prompt ids, a missing model, another
                 tokenizer, no index.
             EngineDied: an engine died twice.
         """
+        if attempt and sampling.temperature == 0:
+            return iter(())
         settings = {
             "work": ROLL_OUT,
             "policy": policy,

@@ -138,6 +138,7 @@ def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         policy: Policy,
         *_: Any,
         group_size: int = 1,
+        attempt: int = 0,
         **call: Any,
     ) -> Iterator[dict[str, Any]]:
         rows = [dict(prompt) for prompt in prompts]

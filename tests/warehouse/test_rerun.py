@@ -6,6 +6,7 @@ import pytest
 
 from tasks.generate import generate
 from tasks.models.engine import EngineDied, Sampling
+from tasks.prompt import Malformed
 from tasks.rollouts.rollout import Dialogue, roll_out
 from tasks.stage import Rows, stage
 from tests.support.rows import publish, row, updates
@@ -199,7 +200,7 @@ class Fleet:
         self.dies_after = dies_after
         self.sampled = []
 
-    def roll_out(self, prompts, policy, sampling, dialogue, index, group_size, seed, skip):
+    def roll_out(self, prompts, policy, sampling, dialogue, index, group_size, seed, skip, attempt):
         engine = ScriptedEngine(lambda key, prompt: "a b")
         rows = roll_out(
             engine, prompts, policy, sampling, dialogue, None, group_size, seed, skip=skip
@@ -223,6 +224,52 @@ def sample(place: Place, fleet: Fleet, max_tokens: int = 5) -> Table:
         "dialogue": Dialogue(),
     }
     return generate(place, table, **settings, fleet=fleet, group_size=2)
+
+
+class Moody:
+    """Gives the prompt with this id the reply "bad", the others "good". In a second attempt it dies
+    after the first rollout, if it `dies`."""
+
+    def __init__(self, bad: str, dies: bool):
+        self.bad, self.dies = bad, dies
+
+    def roll_out(self, prompts, group_size, skip, attempt, **_):
+        for prompt in prompts:
+            for number in range(group_size):
+                if (prompt["prompt_id"], number) in skip:
+                    continue
+                reply = "bad" if prompt["prompt_id"] == self.bad else "good"
+                yield row(
+                    "rollouts",
+                    rollout_id=f"{prompt['prompt_id']}-{number}-{attempt}",
+                    prompt_id=prompt["prompt_id"],
+                    sample=number,
+                    finish_reason="final",
+                    reply=reply,
+                )
+                if attempt and self.dies:
+                    raise EngineDied("killed")
+
+
+def good(reply: str) -> None:
+    if reply != "good":
+        raise Malformed("not good")
+
+
+def test_a_second_attempt_that_was_killed_leaves_no_rows_of_prompts_that_are_now_readable(place):
+    """The first attempt's last rows were not stored yet; sampled again, they are others."""
+    asked = [row("prompts", prompt_id=name, messages=[]) for name in ("p", "q")]
+    table = publish(place, "prompts", *asked)
+
+    def play(fleet: Any) -> Table:
+        settings = {"sampling": Sampling(max_tokens=5), "dialogue": Dialogue(), "group_size": 2}
+        return generate(place, table, policy=POLICY, fleet=fleet, ask_again=good, **settings)
+
+    with pytest.raises(EngineDied):
+        play(Moody(bad="q", dies=True))
+    rows = play(Moody(bad="p", dies=False)).rows()
+    first = ["p-0-0", "p-1-0", "q-0-0", "q-1-0"]
+    assert [r["rollout_id"] for r in rows] == [*first, "p-0-1", "p-1-1"]
 
 
 @pytest.mark.parametrize("shard_s", [0.0, 1000.0])

@@ -66,7 +66,8 @@ def watch_gates(
 
 
 def auditing(run: Run[Any], passed: tuple[str, ...]) -> Role:
-    """The auditor's role: temperature 0, one verdict, requested once more if malformed."""
+    """The auditor's role: temperature 0, one verdict. An API is asked once more for a malformed
+    one; an engine would repeat it."""
     cfg = run.cfg.audit
     return Role(
         AUDITOR,

@@ -18,6 +18,7 @@ from warehouse.schemas import VOTES
 
 URL = "https://judges.example/v1"
 GRADER = {"models.grader": "api:big-judge", "api.url": URL}
+CAPPED = {**GRADER, "api.max_cost": 5, "api.price_in": 2}
 
 
 def test_a_judge_behind_an_api_is_named_where_models_are(store, tmp_path):
@@ -72,6 +73,13 @@ def test_what_decides_a_reply_is_part_of_the_models_identity_and_how_it_is_asked
         ({**GRADER, "api.api_key_env": "sk-secret"}, "the name of an environment variable"),
         ({"engine.api_key_env": "sk-secret"}, "the name of an environment variable"),
         ({**GRADER, "api.max_cost": 5}, "max_cost needs price_in"),
+        ({**CAPPED, "api.omit": ["max_tokens"]}, "max_cost needs a limit on the length of replies"),
+        (
+            {**CAPPED, "api.omit": ["max_tokens"], "api.extra": {"max_tokens": 8}},
+            "max_cost needs a limit on the length of replies",
+        ),
+        ({**CAPPED, "api.extra": {"max_tokens": "8"}}, "extra.max_tokens must be a number"),
+        ({**GRADER, "api.extra": {"n": 2}}, "extra.n: one reply of each request is read"),
         ({**GRADER, "api.speed": 5}, "api.speed: there is no such setting"),
     ],
 )
@@ -79,6 +87,12 @@ def test_settings_that_cannot_be_are_refused_and_no_key_is_repeated(settings, sa
     with pytest.raises(ValueError, match=says) as refused:
         load(Config, "micro", settings)
     assert "sk-secret" not in str(refused.value)
+
+
+def test_a_cap_may_bound_replies_by_the_newer_name_of_the_limit():
+    given = {"max_cost": 5, "price_in": 2, "omit": ("max_tokens",)}
+    api = ChatEndpoint(url=URL, extra={"max_completion_tokens": 8192}, **given)
+    assert api.max_cost == 5
 
 
 @pytest.mark.parametrize(

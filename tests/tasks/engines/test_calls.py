@@ -312,6 +312,15 @@ def test_searches_of_several_calls_make_the_rows_of_each_alone(monkeypatch, fold
     assert [{row["num_searches"] for row in rows} for rows in found] == [{1}, {0}, {1}]
 
 
+def test_at_temperature_0_an_engine_is_not_asked_for_a_second_attempt(monkeypatch, folder):
+    engine = HeldEngine(red, set())
+    fleet = scripted_fleet(monkeypatch, folder, lambda _: engine)
+    prompts: Any = [{"prompt_id": "a", "role": "r", "messages": [], "search_turns": None}]
+    greedy = Sampling(temperature=0, max_tokens=4)
+    assert list(fleet.roll_out(prompts, policy(folder), greedy, Dialogue(), attempt=1)) == []
+    assert ids(ask(fleet, folder, "a", attempt=1)) == ["a"]
+
+
 def test_closing_the_fleet_ends_the_calls_under_way(monkeypatch, folder):
     fleet = scripted_fleet(monkeypatch, folder, lambda _: HeldEngine(red, held={"moon"}))
     rows = ask(fleet, folder, "moon", "a")

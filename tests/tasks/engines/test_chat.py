@@ -11,6 +11,7 @@ from tasks.engines.chat import ChatFleet
 from tasks.engines.endpoint import ChatEndpoint
 from tasks.generate import generate
 from tasks.models.engine import EngineDied, Sampling
+from tasks.prompt import Malformed
 from tasks.rollouts.dialogue import Dialogue
 from tests.support.chat_server import FAULTS, completion, serving, trickling
 from tests.support.rows import publish, row
@@ -69,7 +70,7 @@ def ask(
     return sorted(found, key=lambda r: (r["prompt_id"], r["sample"]))
 
 
-def stage(place, url: str, table, **settings):
+def stage(place, url: str, table, ask_again=None, **settings):
     """The published rollouts of a table of prompts."""
     api = endpoint(url, **settings)
     fleet = ChatFleet(api, place.store.root, place.at.run)
@@ -81,6 +82,7 @@ def stage(place, url: str, table, **settings):
             sampling=GREEDY,
             dialogue=Dialogue(),
             fleet=fleet,
+            ask_again=ask_again,
             label="judge",
         )
     finally:
@@ -202,6 +204,58 @@ def test_what_fails_has_no_reply_and_a_later_attempt_asks_for_that_only(place):
     assert [r["rollout_id"] for r in again] == [r["rollout_id"] for r in found]
 
 
+def score(reply: str) -> str:
+    if "<score>" not in reply:
+        raise Malformed("no score")
+    return reply
+
+
+def test_an_unreadable_reply_is_requested_once_more_even_at_temperature_0(place):
+    """The second request is another one: the first one's reply is in the store."""
+    table = publish(place, "prompts", *prompts(2))
+    says = {"judge 0": ["well", "<score>1</score>"], "judge 1": ["<score>0</score>"]}
+    with serving(lambda prompt, n: says[prompt][n - 1]) as server:
+        rows = stage(place, server.url, table, ask_again=score).rows()
+        again = stage(place.store.run("again"), server.url, table, ask_again=score).rows()
+    replies = ["well", "<score>0</score>", "<score>1</score>"]
+    assert [r["reply"] for r in rows] == [r["reply"] for r in again] == replies
+    assert len(server.requests) == 3 and all(r["usage"]["cached"] for r in again)
+
+
+def test_prompts_without_a_reply_are_not_requested_once_more(place):
+    """3 of 60 are refused for good, as many as may be; of the second attempt's 3 requests they
+    would be too many."""
+    table = publish(place, "prompts", *prompts(60))
+    bad = {"judge 3", "judge 7", "judge 9"}
+    refusal = 400, {"error": "policy"}
+    with serving(lambda prompt, n: refusal if prompt in bad else yes(prompt, n)) as server:
+        rows = stage(place, server.url, table, ask_again=score).rows()
+    assert len(rows) == 60 and set(server.asked.values()) == {1}
+    assert sum(r["finish_reason"] == "error" for r in rows) == 3
+
+
+def test_a_reply_whose_reasoning_took_all_tokens_was_cut(place):
+    cut = completion(None)
+    cut["choices"][0]["finish_reason"] = "length"
+    with serving(lambda prompt, n: cut) as server:
+        (found,) = ask(place, server.url, prompts(1), **PRICED)
+    assert (found["reply"], found["finish_reason"]) == ("", "length")
+    assert found["usage"]["cost"] == 2.0 and len(server.requests) == 1
+
+
+def test_what_brings_no_reply_and_is_charged_counts_as_spent(place):
+    """Each of two requests is charged twice: at once, and when it is sent once more at the end. A
+    refusal is charged once."""
+    filtered = completion(None)
+    filtered["choices"][0] |= {"finish_reason": "content_filter"}
+    says = {"judge 0": completion(None), "judge 1": {**completion(None), "choices": []}}
+    with serving(lambda prompt, n: says.get(prompt, filtered)) as server:
+        rows = ask(place, server.url, prompts(3), max_failed_share=1, max_cost=50, **PRICED)
+    assert [r["usage"] for r in rows] == [None] * 3
+    assert dict(server.asked) == {"judge 0": 2, "judge 1": 2, "judge 2": 1}
+    assert PaidReplies(place.store.root).spent("r") == 5 * 2.0
+
+
 def test_a_refusal_is_not_repeated_and_costs_its_row_only(place):
     filtered = completion(None)
     filtered["choices"][0] |= {"finish_reason": "content_filter"}
@@ -212,6 +266,7 @@ def test_a_refusal_is_not_repeated_and_costs_its_row_only(place):
         found = ask(place, server.url, prompts(3), retries=0, max_failed_share=1)
     assert ["too long" in (r["error"] or "") for r in found] == [True, False, False]
     assert "content_filter" in found[1]["error"] and found[2]["reply"] == "fine"
+    assert set(server.asked.values()) == {1}
 
 
 def test_a_stage_with_too_many_failures_is_not_published_and_goes_on_where_it_was(place):
