@@ -25,6 +25,7 @@ from tasks.engines.endpoint import without
 from tasks.models.engine import (
     Completion,
     EngineConfig,
+    EngineDied,
     Policy,
     Sampling,
     check_policies,
@@ -45,10 +46,22 @@ NEUTRAL = {
     "presence_penalty": 0,
     "frequency_penalty": 0,
 }
+# A status that concerns the request alone: only its row is lost. Any other status of 400 or above
+# that outlasts the retries stops the engine, which loads adapters again when it is started again.
+OWN_FAULTS = {400, 413, 422}
+
+
+class _Refused(RuntimeError):
+    """A status of 400 or above that is no fault of the request."""
 
 
 class EndpointEngine:
-    """One or several servers of the same model. A failing server's replies carry the error."""
+    """One or several servers of the same model.
+
+    A reply carries the error if the server finds fault with the request, ends it, or sends
+    something else than a reply. A server that is away, or restarted without the adapters that it
+    was given, stops the engine: what it does not answer must not be published as failed.
+    """
 
     def __init__(self, config: EngineConfig):
         self._key = os.environ.get(config.api_key_env, "")
@@ -64,7 +77,9 @@ class EndpointEngine:
             timeout=config.timeout_s, limits=limits, headers=headers, trust_env=False
         )
         self._threads = ThreadPoolExecutor(config.max_num_seqs, thread_name_prefix="endpoint")
-        self._done: queue.SimpleQueue[tuple[Hashable, Completion]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[Hashable, Completion | EngineDied]] = (
+            queue.SimpleQueue()
+        )
         self._pending: set[Hashable] = set()
         self._lock = threading.Lock()
         self._ready: set[str] = set()
@@ -123,10 +138,14 @@ class EndpointEngine:
         self._threads.submit(self._score_reply, key, self._url(token_ids), body, reply_ids)
 
     def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
+        """As `Engine.poll`. Raises EngineDied if a server was away for longer than the retries
+        take, or does not serve the policy any more."""
         done: list[tuple[Any, Completion]] = []
         while self._pending and (not done or not self._done.empty()):
             with contextlib.suppress(queue.Empty):
                 key, completion = self._done.get(timeout=POLL_S)
+                if isinstance(completion, EngineDied):
+                    raise completion
                 if key in self._pending:
                     self._pending.remove(key)
                     done.append((key, completion))
@@ -184,13 +203,15 @@ class EndpointEngine:
         }
 
     def _url(self, token_ids: list[int]) -> str:
-        """Prompts with a common prefix go to one server, to use its prefix cache."""
-        start = blake2b(repr(token_ids[:64]).encode(), digest_size=4).digest()
-        return self.config.urls[int.from_bytes(start, "big") % len(self.config.urls)]
+        """The samples of a prompt go to one server, to use its prefix cache. The whole prompt
+        decides: the prompts of one role begin alike, and one server would get them all."""
+        prompt = blake2b(repr(token_ids).encode(), digest_size=4).digest()
+        return self.config.urls[int.from_bytes(prompt, "big") % len(self.config.urls)]
 
     def _score_reply(
         self, key: Hashable, url: str, body: dict[str, Any], reply_ids: list[int]
     ) -> None:
+        reply: Completion | EngineDied
         try:
             # for each token of prompt and reply: {id: {"logprob": ...}}
             by_id = self._complete(url, body)["prompt_logprobs"][-len(reply_ids) :]
@@ -200,33 +221,47 @@ class EndpointEngine:
             ]
             reply = Completion(reply_ids, logprobs, "", "stop")
         except Exception as error:  # as in _reply
-            reply = Completion([], [], "", "error", self._why(url, error))
+            reply = self._failure(url, error)
         self._done.put((key, reply))
 
     def _reply(self, key: Hashable, url: str, body: dict[str, Any]) -> None:
+        reply: Completion | EngineDied
         try:
             choice = self._complete(url, body)
+            reason = choice["finish_reason"]
+            if reason not in ("stop", "length"):
+                raise ValueError(f"the server ended the request: {reason}")
             ids = list(choice["token_ids"])
             reply = Completion(
                 token_ids=ids,
                 logprobs=list(choice["logprobs"]["token_logprobs"]),
                 text=reply_text(self.tokenizer, ids, self._end_ids),
-                finish_reason="length" if choice["finish_reason"] == "length" else "stop",
+                finish_reason=reason,
             )
-        # whatever the endpoint does, this row keeps the reason and the others go on
+        # whatever the endpoint sends, this row keeps the reason and the others go on
         except Exception as error:
-            reply = Completion([], [], "", "error", self._why(url, error))
+            reply = self._failure(url, error)
         self._done.put((key, reply))
 
-    def _why(self, url: str, error: Exception) -> str:
-        return without(self._key, f"{url}: {error!r}")[:1000]
+    def _failure(self, url: str, error: Exception) -> Completion | EngineDied:
+        """What a request comes to that has no reply."""
+        why = without(self._key, f"{url}: {error!r}")[:1000]
+        if isinstance(error, (httpx.TransportError, _Refused)):
+            return EngineDied(f"{why}. Repeat the command once the server answers")
+        return Completion([], [], "", "error", why)
 
     def _complete(self, url: str, body: dict[str, Any]) -> Any:
         """The first choice that a server returns."""
         return self._post(f"{url.rstrip('/')}/completions", body)["choices"][0]
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:
-        """Post; if the server is away or busy, try again after 1, 2, 4, ... seconds."""
+        """Post; if the server is away or busy, try again after 1, 2, 4, ... seconds.
+
+        Raises:
+            httpx.TransportError: it is still away.
+            _Refused: it is still busy, or serves no such model.
+            ValueError: it finds fault with the request, or does not send JSON.
+        """
         failure: Exception = RuntimeError("never asked")
         for attempt in range(self.config.retries + 1):
             if attempt:
@@ -239,9 +274,10 @@ class EndpointEngine:
                 continue
             if response.status_code < 400:
                 return response.json()
-            failure = RuntimeError(
-                f"status {response.status_code}: {without(self._key, response.text)[:500]}"
-            )
+            why = f"status {response.status_code}: {without(self._key, response.text)[:500]}"
+            if response.status_code in OWN_FAULTS:
+                raise ValueError(why)
+            failure = _Refused(why)
             if response.status_code < 500 and response.status_code != 429:
                 break
         raise failure

@@ -14,13 +14,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
+from tasks.engines import pool
 from tasks.engines.chat import ChatFleet
 from tasks.engines.child import CPU_ENVIRONMENT, ENVIRONMENT
 from tasks.engines.endpoint import ChatEndpoint
+from tasks.engines.fleet import Fleet
 from tasks.engines.openai import EndpointEngine
-from tasks.models.engine import EngineConfig, Policy, Sampling
+from tasks.models.engine import EngineConfig, EngineDied, Policy, Sampling
 from tasks.rollouts.replies import reply_logprobs
 from tasks.rollouts.rollout import Dialogue, roll_out
+from tests.support.engine_threads import EngineThread
 from tests.support.scripted import model_folder
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=12)
@@ -136,6 +139,87 @@ def test_a_failure_costs_one_row_and_keeps_its_reason(endpoint, policy):
     assert found[0]["turns"][0]["sampled_token_ids"] == [21] and found[0]["turns"][0][
         "logprobs"
     ] == [-0.25]
+
+
+def test_a_reply_that_the_server_aborted_is_no_reply(endpoint, policy):
+    answers = iter(["stop", "stop", "abort"])
+    url = endpoint(lambda request: (200, reply(request, finish_reason=next(answers))))
+    (found,) = rows(engine(policy, url), policy, PROMPTS[:1])
+    assert found["finish_reason"] == "error" and "ended the request: abort" in found["error"]
+
+
+@pytest.mark.parametrize("status", [401, 404, 500, None])
+def test_a_server_that_goes_away_stops_the_engine_and_fails_no_row(endpoint, policy, status):
+    """It answers the two requests of the check; the next ones fail, or find no server at all."""
+    num_asked = 0
+
+    def answer(request):
+        nonlocal num_asked
+        num_asked += 1
+        return (200, reply(request)) if num_asked <= 2 else (status, {"error": "gone"})
+
+    served = engine(policy, endpoint(answer), max_num_seqs=1)
+    served.use(policy)
+    if status is None:
+        served.config = served.config.model_copy(update={"urls": ("http://127.0.0.1:9/v1",)})
+    with pytest.raises(EngineDied, match=r"http://127.*Repeat the command once the server answers"):
+        rows(served, policy)
+
+
+def test_a_restarted_server_gets_its_adapter_again_and_no_row_is_lost(
+    endpoint, policy, tmp_path, monkeypatch
+):
+    (tmp_path / "adapter_config.json").write_text('{"r": 4}')
+    adapted = policy.model_copy(update={"adapter": str(tmp_path)})
+    loaded = []
+    num_served = 0
+
+    def answer(request):
+        nonlocal num_served
+        if "lora_name" in request:
+            loaded.append(request["lora_name"])
+            return 200, {}
+        num_served += 1
+        if len(loaded) < 2 and num_served > 4:
+            return 404, {"error": f"The model {request['model']} does not exist"}
+        return 200, reply(request)
+
+    def child(config, number, log_dir):
+        return EngineThread(EndpointEngine(config), number, log_dir)
+
+    monkeypatch.setattr(pool, "Child", child)
+    settings = {"max_model_len": 64, "max_num_seqs": 1, "max_lora_rank": 4}
+    config = EngineConfig(kind="openai", model=policy.weights, urls=(endpoint(answer),), **settings)
+    fleet = Fleet(config, 1, tmp_path)
+    found = list(fleet.roll_out(PROMPTS, adapted, SAMPLING, Dialogue(), group_size=3))
+    fleet.close()
+    assert len({row["rollout_id"] for row in found}) == 12 and len(loaded) == 2
+    assert {row["finish_reason"] for row in found} == {"final"}
+
+
+def test_prompts_that_begin_alike_are_spread_over_the_servers(endpoint, policy):
+    """A role's prompts open with the same words; the samples of each go to one server."""
+    asked = [[], []]
+
+    def answer_of(number):
+        def answer(request):
+            asked[number].append(request["prompt"])
+            return 200, reply(request)
+
+        return answer
+
+    served = engine(policy, *(endpoint(answer_of(number)) for number in (0, 1)), max_model_len=256)
+    served.use(policy)
+    prompts = [[20] * 100 + [20 + last] for last in range(16)]
+    for key, prompt in enumerate(2 * prompts):
+        served.submit(key, prompt, SAMPLING, key, policy)
+    left = 2 * len(prompts)
+    while left:
+        left -= len(served.poll())
+    long = [[prompt for prompt in of_one if len(prompt) > 100] for of_one in asked]
+    assert sorted(long[0] + long[1]) == sorted(2 * prompts)
+    assert min(map(len, long)) >= 6
+    assert not {tuple(prompt) for prompt in long[0]} & {tuple(prompt) for prompt in long[1]}
 
 
 def test_a_server_that_repeats_the_key_gets_it_into_no_row(endpoint, policy, monkeypatch):
@@ -340,5 +424,5 @@ def test_vllms_server_gives_token_ids_and_logprobs_of_the_sampled_distribution(s
     ]
     process.kill()
     process.wait()
-    gone = rows(endpoint, policy)
-    assert [row["finish_reason"] for row in gone] == ["error"] * 4 and url in gone[0]["error"]
+    with pytest.raises(EngineDied, match=url):
+        rows(endpoint, policy)
