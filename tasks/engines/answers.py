@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, cast
@@ -27,9 +28,8 @@ class Answers:
     """What one engine does for the calls of a fleet.
 
     The conversations of all calls share its batches. The fleet gives other work only when nothing
-    else is under way. The engine asks for prompts when it has room for them; the fleet answers with
-    a lot of one call. Once the lot was empty, the engine asks again when the fleet tells it of a
-    call. Rows go back in small lots.
+    else is under way. `tasks.engines.child` says which messages there are, and when. Rows go back
+    in small lots.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class Answers:
         self._load_index = load_index
         self._play = Play(engine)
         self._calls: dict[int, Rollouts] = {}
-        self._lot: Iterator[tuple[int, Row, int]] = iter(())
+        # call, prompt and sample of what is wanted next
+        self._lot: deque[tuple[int, Row, int]] = deque()
         self._may_ask = False
         self._awaits_lot = False
         self._rows: dict[int, list[Row]] = {}
@@ -76,12 +77,12 @@ class Answers:
         kind, *content = self._pipe.recv()
         if kind == CALL:
             self._may_ask = True
-            self._open(*content)
+            number, settings = content
+            if number not in self._calls:
+                self._open(number, settings)
         elif kind == LOT:
             number, lot = content
-            self._lot = iter(
-                [(number, prompt, sample) for prompt, samples in lot for sample in samples]
-            )
+            self._lot += [(number, prompt, sample) for prompt, samples in lot for sample in samples]
             self._may_ask = bool(lot)
             self._awaits_lot = False
         elif kind == END:
@@ -97,9 +98,10 @@ class Answers:
     def _next(self) -> tuple[int, Row, int] | None:
         """Call, prompt and sample of the next row that is wanted; None if none is at present."""
         while True:
-            wanted = next(self._lot, None)
-            if wanted is not None or not self._may_ask:
-                return wanted
+            if self._lot:
+                return self._lot.popleft()
+            if not self._may_ask:
+                return None
             self._pipe.send((MORE,))
             self._awaits_lot = True
             while self._awaits_lot:
@@ -121,7 +123,7 @@ class Answers:
             return
         self._engine.wake()
         if work != ROLL_OUT:
-            self._lot = iter(())  # what is left of a call that failed
+            self._lot.clear()  # what is left of a call that failed
             prompts = (prompt for _, prompt, _ in iter(self._next, None))
             for row in LOGPROBS[work](self._engine, prompts=prompts, **settings):
                 self._rows.setdefault(number, []).append(row)

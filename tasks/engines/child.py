@@ -1,8 +1,25 @@
 """An engine's process, and the pipe to it.
 
-The process has its own log file, serves many calls, and dies with its parent. Messages are tuples:
-the kind, then what belongs to it. `Child` is a process of this machine, `tasks.engines.node_child`
-one of a node; to a pool both are a `pipe`, a `log_file`, how it `ended`, and `close`.
+The process has its own log file, serves many calls, and dies with its parent. `Child` is a process
+of this machine, `tasks.engines.node_child` one of a node; to a pool both are a `pipe`, a
+`log_file`, how it `ended`, and `close`.
+
+Messages are tuples: the kind, then what belongs to it. Who sends what, and when:
+
+    fleet   CALL number, settings   to an engine that waits: there are prompts of this call, so ask
+                                    for them. To one that asked: before its first LOT of the call.
+    engine  MORE                    when it has room and no prompts are left of the last LOT, until
+                                    it got an empty one; then after the next CALL
+    fleet   LOT number, prompts     in answer to MORE, and never else; empty: wait for a CALL
+    engine  ROWS rows, number       at any time, also for a call that is over
+    engine  FAILED error, number    the call failed, and others go on
+    engine  FAILED error            the engine failed in a way that a new one would, too
+    engine  DIED reason             the engine failed; the process ends
+    fleet   END number              the call is over
+    fleet   SLEEP                   no call is under way; the engine answers DONE
+
+A CALL may come again: prompts of a lost engine wait. The engine opens a call that it does not have
+under way, and asks.
 """
 
 import contextlib
@@ -40,12 +57,12 @@ CPU_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
 }
 KEY = "SELFPLAY_ENGINE_KEY"  # a variable: the key of a connection between machines
-# to an engine: a call's settings, some of its prompts, its end
+# to an engine
 CALL = "call"
 LOT = "lot"
 END = "end"
 SLEEP = "sleep"
-# from an engine; MORE asks for a LOT
+# from an engine
 MORE = "more"
 ROWS = "rows"
 FAILED = "failed"

@@ -190,14 +190,14 @@ class Pool:
         for call in calls:
             call.restarted.add(number)
             call.queues.take_back(number, is_free=is_lost)
-        for call in calls:
-            if call.missing and call.error is None:
-                self._tell(number, call)
-                break
+        unfinished = next((call for call in calls if call.missing and call.error is None), None)
+        if unfinished is None:
+            return
+        self._tell(number, unfinished)
         if is_lost:
-            for other in sorted(self._idle - {number}):
-                self._idle.discard(other)
-                self._give(other)
+            for other in sorted(self._idle):
+                self._knows[other].discard(unfinished.number)  # it is told again, and asks
+                self._tell(other, unfinished)
 
     def _restart(self, number: int, reason: str, again: bool) -> None:
         log_file = self.children[number].log_file

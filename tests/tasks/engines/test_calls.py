@@ -3,7 +3,10 @@ or breaks another."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from tasks.engines import fleet_child
+from tasks.engines import fleet_child, pool
 from tasks.engines.call_queue import Call, CallQueue
+from tasks.engines.child import CALL, DIED, LOT, MORE
 from tasks.engines.fleet import Fleet
 from tasks.engines.prompt_queues import PromptQueues
-from tasks.models.engine import EngineDied, Policy, Sampling
+from tasks.models.engine import Completion, EngineConfig, EngineDied, Policy, Sampling, never
 from tasks.rollouts.dialogue import Dialogue
 from tests.support.conversations import SAMPLING, TALK, Library
-from tests.support.engine_threads import HeldEngine, scripted_fleet
+from tests.support.engine_threads import EngineThread, HeldEngine, scripted_fleet
 from tests.support.scripted import model_folder
 
 SHORT = Sampling(max_tokens=4)
@@ -61,12 +65,17 @@ def ask(
 
 def weigh(fleet: Fleet, folder: Path) -> list[str]:
     """Ids of nine prompts that are given their reply."""
+    return ids(weighed(fleet, folder, [f"{i}" for i in range(9)]))
+
+
+def weighed(fleet: Fleet, folder: Path, names: list[str]) -> Iterator[Any]:
+    """Rows of prompts with these ids that are given their reply."""
     said = {"role": "r", "messages": [{"role": "user", "content": "a"}], "search_turns": None}
     asked = [
-        {**said, "prompt_id": f"{i}", "between_token_ids": [], "reply_token_ids": [20]}
-        for i in range(9)
+        {**said, "prompt_id": name, "between_token_ids": [], "reply_token_ids": [20]}
+        for name in names
     ]
-    return ids(fleet.reply_logprobs(asked, policy(folder), Dialogue()))
+    return fleet.reply_logprobs(asked, policy(folder), Dialogue())
 
 
 def ids(rows: Any) -> list[str]:
@@ -213,6 +222,114 @@ def test_an_engine_that_dies_under_two_calls(monkeypatch, folder, num_deaths, en
 
 def ids_twice(*names: str) -> list[str]:
     return sorted(2 * names)
+
+
+class Fading(HeldEngine):
+    """Is lost, as with its node, once it has prompts and `go` is set."""
+
+    def __init__(self, go: threading.Event):
+        super().__init__(red, set())
+        self.go = go
+
+    def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
+        if self._queue:
+            self.go.wait(60)
+            raise EngineDied("the node is gone")
+        return super().poll(interrupted)
+
+
+@pytest.mark.parametrize("work", ["rollouts", "log-probabilities"])
+def test_what_a_lost_engine_had_is_done_by_others_that_had_finished(monkeypatch, folder, work):
+    """Engine 0 is lost when engine 1 has done all that was left; the new engine 0 never comes up,
+    as long as its node has no room."""
+    go = threading.Event()
+    started: list[int] = []
+
+    def child(_: Any, number: int, log_dir: Path) -> EngineThread:
+        started.append(number)
+        if number == 1:
+            return EngineThread(HeldEngine(red, set()), number, log_dir)
+        if started.count(0) == 1:
+            lost = EngineThread(Fading(go), number, log_dir)
+            lost.is_lost = True
+            return lost
+        return Silent(folder)  # type: ignore[return-value]
+
+    fleet = scripted_fleet(monkeypatch, folder, lambda _: HeldEngine(red, set()), num_engines=2)
+    monkeypatch.setattr(pool, "Child", child)
+    found: list[str] = []
+    names = [f"{number} now" for number in range(40)]
+
+    def collect() -> None:
+        rows = ask(fleet, folder, *names)
+        if work != "rollouts":
+            rows = weighed(fleet, folder, names)
+        found.extend(row["prompt_id"] for row in rows)
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    until = time.monotonic() + 60
+    while 1 not in fleet._pool._idle and time.monotonic() < until:
+        time.sleep(0.01)
+    go.set()
+    thread.join(60)
+    fleet.close()
+    assert sorted(found) == sorted(names) and started.count(0) == 2
+
+
+def test_prompts_go_to_engines_that_ask_for_them_only(monkeypatch, folder):
+    """Engine 1 waits when engine 0 is lost with its prompts: it is only told of the call."""
+    monkeypatch.setattr(pool, "Child", lambda *_: Silent(folder))
+    queue = CallQueue()
+    engines = pool.Pool(EngineConfig(model=str(folder), max_model_len=64), 2, folder, 0, queue)
+    prompts = [{"prompt_id": name, "messages": []} for name in "ab"]
+    queues = PromptQueues([prompts, []], 0, engines.awake)
+    settings = {"work": "roll_out", "policy": policy(folder)}
+    under_way = Call(0, settings, queues, 1, {("a", 0), ("b", 0)})
+    queue.join(under_way)
+    queue.begin(under_way)
+    engines.announce(under_way)
+    lost, waits = (engines.children[number].pipe for number in (0, 1))
+    lost.says = [(MORE,), (DIED, "the node is gone")]
+    waits.says = [(MORE,), (MORE,)]
+    engines.hear(0)
+    engines.hear(1)
+    engines.children[0].is_lost = True
+    engines.hear(0)
+    assert [kind for kind, *_ in lost.heard] == [CALL, LOT]
+    assert [kind for kind, *_ in waits.heard] == [CALL, LOT, CALL]
+    engines.hear(1)
+    assert waits.heard[-1] == (LOT, 0, [(prompt, [0]) for prompt in prompts])
+
+
+class Silent:
+    """An engine's process, and its pipe, that says only what `says` has."""
+
+    is_lost = False
+
+    def __init__(self, folder: Path):
+        self.pipe: Any = self
+        self.log_file = folder / "log"
+        self.heard: list[Any] = []
+        self.says: list[Any] = []
+        self._own, self._other = os.pipe()
+
+    def fileno(self) -> int:
+        return self._own
+
+    def send(self, message: Any) -> None:
+        self.heard.append(message)
+
+    def recv(self) -> Any:
+        return self.says.pop(0)
+
+    def ended(self) -> str:
+        return "it ended"
+
+    def close(self) -> None:
+        for descriptor in (self._own, self._other):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 def test_a_caller_that_stops_early_takes_its_conversations_along_and_no_others(monkeypatch, folder):
