@@ -1,8 +1,7 @@
 """An engine's process, and the pipe to it.
 
 The process has its own log file, serves many calls, and dies with its parent. `Child` is a process
-of this machine, `tasks.engines.node_child` one of a node; to a pool both are a `pipe`, a
-`log_file`, how it `ended`, and `close`.
+of this machine, `tasks.engines.node_child` one of a node; to a pool both are an `EngineProcess`.
 
 Messages are tuples: the kind, then what belongs to it. Who sends what, and when:
 
@@ -78,6 +77,8 @@ class EngineProcess(Protocol):
     log_file: Path
     # whether it was lost with its node, and did not end by itself
     is_lost: bool
+    # whether it was given up because no node had room for it
+    found_no_node: bool
 
     def ended(self) -> str:
         """How it ended, after the end of its pipe."""
@@ -92,6 +93,7 @@ class Child:
     """One engine process and the pipe to it."""
 
     is_lost = False
+    found_no_node = False
 
     def __init__(self, config: EngineConfig, number: int, log_dir: Path):
         log_dir.mkdir(parents=True, exist_ok=True)

@@ -53,6 +53,7 @@ class NodeChild:
         self._name = program.name
         self.log_file = log_file
         self.is_lost = False
+        self.found_no_node = False
         self._is_over = False
         self._why = "it was closed"
         self._needs = needs
@@ -79,7 +80,7 @@ class NodeChild:
             module="tasks.engines.fleet_child",
             environment=functools.partial(engine_environment, config),
         )
-        # one name for each start: on nodes without a shared folder the old log is elsewhere
+        # each start appends to it; on a node without the flow's folders it begins anew
         log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
         child = cls(program, log_file, _needs(config))
         child.pipe.send(config)
@@ -182,6 +183,7 @@ class NodeChild:
                     now - begun,
                 )
             if now - begun > MOST_WAIT_S and not self._is_placed():
+                self.found_no_node = True
                 self._why = (
                     f"no node had {_told(self._needs)} for {MOST_WAIT_S / 60:.0f} minutes: `ray"
                     " status` shows what is free"
@@ -207,7 +209,7 @@ class NodeChild:
         A call that Ray reports as "unavailable" may have a living actor: it is killed, and what it
         sends from now on is not heard.
         """
-        if self.pipe.closed:
+        if self.pipe.closed or self.found_no_node:
             return
         # the connection may end a moment before Ray learns why
         if not self._is_gone(CLOSE_S):

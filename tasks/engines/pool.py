@@ -201,7 +201,10 @@ class Pool:
 
     def _restart(self, number: int, reason: str, again: bool) -> None:
         log_file = self.children[number].log_file
+        found_no_node = self.children[number].found_no_node
         self._close(number)
+        if found_no_node:
+            raise EngineDied(f"engine {number} was not started: {reason}")
         if OUT_OF_MEMORY.search(reason) and self.config.max_num_seqs > 1:
             half = self.config.max_num_seqs // 2
             self.config = self.config.model_copy(update={"max_num_seqs": half})

@@ -66,6 +66,7 @@ class EngineThread:
     """Stands in for an engine's process."""
 
     is_lost = False
+    found_no_node = False
 
     def __init__(self, engine: ScriptedEngine, number: int, log_dir: Path) -> None:
         self.pipe, theirs = Pipe()

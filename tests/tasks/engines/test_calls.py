@@ -306,6 +306,7 @@ class Silent:
     """An engine's process, and its pipe, that says only what `says` has."""
 
     is_lost = False
+    found_no_node = False
 
     def __init__(self, folder: Path):
         self.pipe: Any = self

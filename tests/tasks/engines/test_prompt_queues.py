@@ -67,6 +67,7 @@ class Child:
     fatal: str | None = None
     losses = 0
     is_lost = False
+    found_no_node = False
     served: dict[int, int]
 
     def __init__(self, config: EngineConfig, number: int, log_dir: Path) -> None:
