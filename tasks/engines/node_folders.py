@@ -64,9 +64,13 @@ def _send(connection: Connection, folder: Path) -> None:
     if not connection.recv():
         return
     for file in files:
+        num_sent = 0
         with (folder / file.name).open("rb") as content:
             while chunk := content.read(CHUNK_BYTES):
                 connection.send_bytes(chunk)
+                num_sent += len(chunk)
+        if num_sent != file.num_bytes:  # the node would wait for the rest
+            raise OSError(f"{folder / file.name} changed while it was sent")
 
 
 def folder_files(folder: Path) -> list[FolderFile]:
@@ -181,7 +185,10 @@ def _receive(flow: Connection, files: Sequence[FolderFile], kept: Path) -> None:
             missing = file.num_bytes
             with path.open("wb") as content:
                 while missing > 0:
-                    chunk = flow.recv_bytes()
+                    try:
+                        chunk = flow.recv_bytes()
+                    except EOFError:
+                        raise OSError(f"{file.name} did not arrive whole") from None
                     content.write(chunk)
                     digest.update(chunk)
                     missing -= len(chunk)

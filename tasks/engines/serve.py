@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tasks.engines.vllm_args import adapted_modules, lora_rank
 from tasks.models.engine import EngineConfig, Policy, local_folder
 
 BASE_NAME = "base"
@@ -59,7 +60,9 @@ def arguments(served: Serving) -> list[str]:
     if config.device == "cpu":
         folder = merged(policy, served.merged)
         return ["--model", str(folder), "--served-model-name", served.name, *made]
-    made += ["--enable-lora", "--max-lora-rank", str(config.max_lora_rank)]
+    made += ["--enable-lora", "--max-lora-rank", str(lora_rank(config.max_lora_rank))]
+    if modules := adapted_modules(policy.weights):
+        made += ["--lora-target-modules", *modules]
     made += ["--lora-modules", f"{served.name}={policy.adapter}"]
     return ["--model", policy.weights, "--served-model-name", BASE_NAME, *made]
 

@@ -48,19 +48,23 @@ class Dialogue(BaseModel):
     """How a conversation continues.
 
     search: syntax of searches; None: no searches.
-    final: name of the element that ends the conversation (`answer`: `</answer>`), None for a single
-    reply. max_searches: searches answered in one conversation, by default one less than the turns;
-    a prompt's own limit wins. results, searched, searched_out, format_error, insist: Jinja texts.
-    `results` gets documents (title, text) and
-        query; `searched` and, when no search is left, `searched_out` get results and searches_left.
+    final: name of the element that ends the conversation (`answer`: `</answer>`); None for a single
+        reply.
+    max_searches: searches answered in one conversation, by default one less than the turns; a
+        prompt's own limit wins.
+    results, searched, searched_out, format_error, insist: Jinja texts. `results` gets documents
+        (title, text) and query; `searched` and, when no search is left, `searched_out` get results
+        and searches_left.
     insist_times: how often a conversation that would end without its final element is told to
-    answer now. documents_per_query, result_tokens: documents returned by a query, and the tokens to
-    which they are cut together. reasoning: earlier think blocks are removed before each turn.
+        answer now.
+    documents_per_query, result_tokens: documents returned by a query, and the tokens to which they
+        are cut together.
+    reasoning: earlier think blocks are removed before each turn.
     prompt_tokens: a conversation whose first prompt is longer does not begin.
     context_tokens: a conversation ends at this length, if the engine's context is longer.
     chat_template: "model": the tokenizer's own; "none", for base models: the concatenated messages,
-    which the model
-        continues; "conversation": with the names of the speakers, User and Assistant.
+        which the model continues; "conversation": with the names of the speakers, User and
+        Assistant.
     template_arguments: passed on to the chat template.
     """
 

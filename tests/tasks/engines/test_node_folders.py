@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from tasks.engines.node_folders import CACHE, MOST_KEPT, NodeFolders, send_folders
+from tasks.engines import node_folders
+from tasks.engines.node_folders import CACHE, MOST_KEPT, NodeFolders, folder_files, send_folders
 from tasks.models.engine import EngineConfig, Policy
 
 
@@ -145,6 +146,31 @@ def test_a_damaged_file_is_an_error_and_leaves_nothing(flow: Flow, tmp_path: Pat
     assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
     flow.damages = False
     assert contents(node(flow, tmp_path / "cache").path(path)) == contents(path)
+
+
+def test_a_file_that_shrinks_while_it_is_sent_is_an_error_and_no_endless_wait(
+    flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = weights(tmp_path / "flow")
+
+    def listed(folder: Path) -> list[node_folders.FolderFile]:
+        files = folder_files(folder)
+        (folder / files[-1].name).write_text("short")
+        return files
+
+    monkeypatch.setattr(node_folders, "folder_files", listed)
+    said = list[str]()
+
+    def fetch() -> None:
+        try:
+            node(flow, tmp_path / "cache").path(path)
+        except OSError as problem:
+            said.append(str(problem))
+
+    fetching = threading.Thread(target=fetch, daemon=True)
+    fetching.start()
+    fetching.join(timeout=30)
+    assert said == ["shards/1.safetensors did not arrive whole"]
 
 
 def test_what_a_killed_process_left_is_replaced(flow: Flow, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from tasks.models.engine import EngineConfig, Policy
 from tests.support.scripted_play import any_text_model
 
 
-def served(policy: Policy, folder: Path, **config: Any) -> Serving:
-    engine = EngineConfig(model=policy.weights, max_model_len=512, max_lora_rank=4, **config)
+def served(policy: Policy, folder: Path, max_lora_rank: int = 4, **config: Any) -> Serving:
+    engine = EngineConfig(
+        model=policy.weights, max_model_len=512, max_lora_rank=max_lora_rank, **config
+    )
     return Serving(config=engine, policy=policy, name="mine", port=8123, merged=folder / "merged")
 
 
@@ -68,6 +70,22 @@ def test_adapters_are_served_on_their_base_on_gpus_and_merged_on_cpus(adapted, t
     on_cpu = arguments(served(adapted, tmp_path, device="cpu"))
     assert on_cpu[:4] == ["--model", str(tmp_path / "merged"), "--served-model-name", "mine"]
     assert "--enable-lora" not in on_cpu
+
+
+def test_a_server_on_gpus_gets_a_rank_that_vllm_has_and_adapts_what_engines_adapt(
+    adapted, tmp_path
+):
+    """vLLM has no kernels for rank 24. Of a mixture of experts, adapters change attention alone."""
+    made = arguments(served(adapted, tmp_path, device="cuda", max_lora_rank=24))
+    assert made[made.index("--max-lora-rank") + 1] == "32"
+    assert "--lora-target-modules" not in made
+    mixture = tmp_path / "mixture"
+    mixture.mkdir()
+    (mixture / "config.json").write_text('{"num_experts": 8}')
+    policy = adapted.model_copy(update={"weights": str(mixture)})
+    made = arguments(served(policy, tmp_path, device="cuda"))
+    first = made.index("--lora-target-modules") + 1
+    assert made[first : first + 5] == ["q_proj", "k_proj", "v_proj", "o_proj", "--lora-modules"]
 
 
 def test_full_weights_are_served_under_the_runs_name(adapted, tmp_path):
