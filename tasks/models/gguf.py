@@ -12,6 +12,7 @@ likely.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import math
 import shutil
@@ -82,7 +83,8 @@ class Header:
 def as_folder(file: Path) -> Path:
     """The folder `FILE.folder` with model and tokenizer; converts the file again if it has changed.
 
-    A conversion runs in a process of its own, whose memory (four bytes a weight) it gives back.
+    A conversion runs in a process of its own, whose memory (four bytes a weight) it gives back. Of
+    several runs that need the folder at once, one converts and the others wait.
 
     Raises ConversionError for a file that is missing, damaged, of an unknown architecture or
     tokenizer, or whose model fails the trial.
@@ -92,9 +94,17 @@ def as_folder(file: Path) -> Path:
     folder = file.with_name(file.name + FOLDER)
     if _is_made_from(folder, file):
         return folder
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_made_from(folder, file):
+            _convert_in_process(file, folder)
+    return folder
+
+
+def _convert_in_process(file: Path, folder: Path) -> None:
     print(f"converting {file} to {folder}, once", file=sys.stderr, flush=True)
     done = subprocess.run(
-        [sys.executable, "-m", __name__, str(file), str(folder)],
+        [sys.executable, "-m", __name__, str(file.absolute()), str(folder.absolute())],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -103,7 +113,6 @@ def as_folder(file: Path) -> Path:
         last = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
         raise ConversionError(f"{file} cannot be converted: {last.partition('Error: ')[2] or last}")
     (folder / MARK).write_text(json.dumps(_mark(file), indent=2) + "\n", encoding="utf-8")
-    return folder
 
 
 def _is_made_from(folder: Path, file: Path) -> bool:

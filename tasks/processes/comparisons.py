@@ -139,8 +139,13 @@ class Worker:
 
         Raises RuntimeError, which names task and answer, if the comparison itself fails.
         """
+        try:
+            self._pipe.send((task, answer))
+        except OSError:  # it died while it waited
+            self.end()
+            self._start()
+            self._pipe.send((task, answer))
         began = time.monotonic()
-        self._pipe.send((task, answer))
         kind, content = self._receive(time_limit_s)
         seconds = time.monotonic() - began
         if kind == "compared":

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 CHILD = Path(__file__).with_name("sandbox_child.py")
 START_S = 60.0  # beyond a program's own limit: to start an interpreter on a busy machine
+MOST_OF_A_NAME = 100  # characters of an exception's name, as in `sandbox_child`
 LOST = "the sandbox lost its process"
 NOT_DETERMINISTIC = "two runs differ"
 NOT_LITERAL = "its input is no literal"
@@ -201,12 +202,9 @@ class Interpreter:
             waiting.register(pipe, select.POLLIN)
             if not waiting.poll(1000 * (self._settings.wall_s + START_S)):
                 return None
-            line = pipe.readline()
-        except OSError:
+            return json.loads(pipe.readline())
+        except (OSError, ValueError):  # it ended, perhaps within a line
             return None
-        if not line:
-            return None
-        return json.loads(line)
 
     def end(self) -> None:
         """Kill the process and wait until it has ended."""
@@ -228,7 +226,9 @@ def execution_of(report: Report) -> Execution:
         except ValueError:
             return Execution(None, None, "its output is no literal", seconds)
     if "error" in report:
-        return Execution(None, report["error"], f"raised {report['error']}", seconds)
+        # a program can report any text, also one that no table can hold
+        error = report["error"].encode("utf-8", "replace").decode()[:MOST_OF_A_NAME]
+        return Execution(None, error, f"raised {error}", seconds)
     return Execution(None, None, report["reason"], seconds)
 
 

@@ -238,7 +238,10 @@ def result_of(job):
         value = space["f"](*arguments)
         if not is_literal(value):
             return {"reason": "its output is no literal"}
-        return {"output": repr(value)}
+        try:
+            return {"output": repr(value)}
+        except ValueError:  # an integer of more digits than Python writes
+            return {"reason": "its output is too long"}
     except BaseException as problem:  # SystemExit, too
         return {"error": type(problem).__name__[:MOST_OF_A_NAME]}
 

@@ -135,6 +135,16 @@ def test_a_worker_that_was_killed_while_it_waited_is_replaced(place, tmp_path, w
     assert len(set((tmp_path / "pids").read_text().split())) == 2
 
 
+def test_a_worker_that_died_after_its_last_comparison_is_replaced():
+    worker = comparisons.Worker(compare)
+    task = {"task_id": "t", "reference": "7"}
+    assert worker.compare(task, "7", time_limit_s=60).matched
+    worker._process.kill()
+    worker._process.wait()
+    assert worker.compare(task, "7", time_limit_s=60).matched
+    worker.end()
+
+
 @pytest.fixture
 def waiting():
     """The workers that wait, at first none."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -226,10 +229,29 @@ def test_what_cannot_be_converted_is_refused_in_words(tmp_path: Path, model: Any
     assert not out.exists()
 
 
+def test_runs_that_need_a_folder_at_once_convert_it_once(tmp_path: Path, converted: Path) -> None:
+    file = tmp_path / "tiny.gguf"
+    shutil.copy(converted.with_name("tiny.gguf"), file)
+    found = list[Path]()
+    with (tmp_path / "tiny.gguf.folder.lock").open("w") as other:  # as if another run converted it
+        fcntl.flock(other, fcntl.LOCK_EX)
+        second = threading.Thread(target=lambda: found.append(as_folder(file)))
+        second.start()
+        time.sleep(0.2)
+        assert found == []
+        shutil.copytree(converted, tmp_path / "tiny.gguf.folder")
+        (tmp_path / "tiny.gguf.folder" / "note").touch()
+    second.join(timeout=60)
+    assert found == [tmp_path / "tiny.gguf.folder"] and (found[0] / "note").exists()
+
+
 def test_the_error_of_a_conversion_names_the_file_and_the_reason(
-    tmp_path: Path, model: Any
+    tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = write(tmp_path / "tekken.gguf", model, pre="tekken")
+    """The path is relative to where the user is."""
+    write(tmp_path / "tekken.gguf", model, pre="tekken")
+    monkeypatch.chdir(tmp_path)
+    file = Path("tekken.gguf")
     with pytest.raises(ConversionError) as refused:
         as_folder(file)
     assert str(refused.value).startswith(

@@ -98,6 +98,7 @@ TOO_MUCH = {
     "memory": ("return [' ' * 10**7 for _ in range(10**6)]", "raised MemoryError"),
     "one large block": ("return len(' ' * 10**12)", "raised MemoryError"),
     "a large number": ("return 10 ** 10 ** 10", "time limit"),
+    "a long number": ("return 10**5_000", "its output is too long"),
     "a long output": ("return 'x' * 5_000", "its output is too long"),
     "endless output": (
         "import posix\n    while True:\n        posix.write(3, b'x' * 1000)",
@@ -150,6 +151,10 @@ CHEATS = {
     "writes a reason of its own kind": (
         "import posix\n    posix.write(3, b'{\"output\": 1}')\n    posix._exit(0)",
         "it ended without a result",
+    ),
+    "writes a name that is no text": (
+        'import posix\n    posix.write(3, b\'{"error": "A\\\\ud800"}\')\n    posix._exit(0)',
+        "raised A?",
     ),
     "equals everything": (
         "class A:\n        def __eq__(self, other):\n            return True\n    return A()",
@@ -226,6 +231,16 @@ def test_an_output_that_depends_on_hashes_or_addresses_is_not_deterministic() ->
 def test_a_process_that_is_lost_is_replaced(tmp_path: Path) -> None:
     interpreter = Interpreter(SETTINGS, 1, str(tmp_path))
     os.kill(interpreter._process.pid, 9)
+    assert outcome(interpreter, "def f(): return 1") == "1"
+    interpreter.end()
+
+
+def test_a_process_that_is_lost_within_its_answer_is_replaced(tmp_path: Path) -> None:
+    interpreter = Interpreter(SETTINGS, 1, str(tmp_path))
+    ours, theirs = os.pipe()
+    os.write(theirs, b'{"output": ')
+    os.close(theirs)
+    interpreter._process.stdout = os.fdopen(ours, "rb")
     assert outcome(interpreter, "def f(): return 1") == "1"
     interpreter.end()
 
