@@ -33,8 +33,8 @@ MIN_WORDS = 1 << 16  # fewer words than this are too few to estimate frequencies
 GAP_BITS = 6.0
 # A seed has so many words; one fewer for a question of at most twice as many words.
 SEED_WORDS = 5
-# A seed in more documents or more passages is a common phrase, whose words are aligned, but carry
-# no information.
+# A seed in more documents or more different passages is a common phrase, whose words are aligned,
+# but carry no information.
 COMMON_SEED = {"seed_documents": 5, "seed_passages": 8}
 # When an edited passage counts as found; `bits` are the information of its equal words. The values
 # were chosen on planted passages, of which tests/bench/contamination.py reports how many are found.
@@ -83,13 +83,26 @@ ALIGNED = pa.schema(
 )
 
 
+def first_equals(passages: pa.Table) -> np.ndarray:
+    """For each passage, the row of the first with the same text and kind (int64).
+
+    A file with a question a row repeats a context for each of its questions.
+    """
+    first_with: dict[tuple[str, str], int] = {}
+    keys = zip(passages["kind"].to_pylist(), passages["text"].to_pylist(), strict=True)
+    rows = [first_with.setdefault(key, row) for row, key in enumerate(keys)]
+    return np.array(rows, np.int64)
+
+
 def passage_seeds(passages: pa.Table, least: dict[str, int]) -> pa.Table:
     """The seeds of passages: passage (its row), gram, size, word (its place in the passage).
-    `least` gives the fewest words of a passage by kind; kinds that it lacks are not searched for.
+    `least` gives the fewest words of a passage by kind; kinds that it lacks are not searched for,
+    and of equal passages only the first.
     """
     kinds = passages["kind"].to_numpy()
     parts = [SEEDS.empty_table()]
     needed = np.array([least.get(kind, 1 << 62) for kind in kinds], np.int64)
+    needed[first_equals(passages) != np.arange(passages.num_rows)] = 1 << 62
     for some in words(passages["text"]):
         counts = np.unique(some.document, return_counts=True)[1]
         length = np.repeat(counts, counts)  # of the passage, for each of its words
@@ -128,6 +141,7 @@ class Passages:
 
 def align(
     corpus: Corpus,
+    own: Corpus,
     passages: pa.Table,
     common: pa.Table,
     candidates: Path,
@@ -136,10 +150,11 @@ def align(
 ) -> list[Path]:
     """The files of ALIGNED, with the best alignment of every candidate.
 
-    `passages` are rows of `passages`, `common` the rows of SEEDS that are common phrases, and
-    `candidates` is a sorted Parquet file of CANDIDATES. Partial results in `folder` survive a kill.
+    `own` is the corpus without canaries. `passages` are rows of `passages`, `common` the rows of
+    SEEDS that are common phrases, and `candidates` is a sorted Parquet file of CANDIDATES. Partial
+    results in `folder` survive a kill.
     """
-    write_passages(passages, corpus, common, folder / "passages.npz")
+    write_passages(passages, own, common, folder / "passages.npz")
     some = documents_of(candidates, corpus.num_documents)
     files = (folder / "passages.npz", candidates)
     return map_shards(write_aligned, corpus.shards(folder, "aligned", some), files, workers)

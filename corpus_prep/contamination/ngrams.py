@@ -28,6 +28,7 @@ from corpus_prep.contamination.aligned import (
     COMMON_SEED,
     THRESHOLDS,
     align,
+    first_equals,
     passage_seeds,
 )
 from corpus_prep.contamination.benchmarks import WHOLE
@@ -248,7 +249,7 @@ class _HashSet:
 @contextlib.contextmanager
 def find_passages(
     corpus: Corpus,
-    num_own: int,
+    own: Corpus,
     passages: pa.Table,
     runs: Path,
     rule: NgramRule,
@@ -259,23 +260,24 @@ def find_passages(
     """Search all documents for the runs, and for edited or partial passages.
 
     `runs` is a Parquet file of `passage_runs`; edited or partial passages are searched for where
-    too few runs are found. Documents from number `num_own` on do not make a run common. Partial
-    results in `folder` survive a kill.
+    too few runs are found. `own` is the corpus without the canaries behind its documents: they
+    neither make a run common nor change the information of a word. Partial results in `folder`
+    survive a kill.
     """
     seeds = folder / "seeds.parquet" if alignment else None
     if seeds is not None:
         write_seeds(passages, rule, seeds)
     hits = map_shards(write_hits, corpus.shards(folder, "hits"), (runs, seeds), workers)
-    names = passages.select(["benchmark", "passage", "kind"]).append_column(
-        "number", pa.array(range(passages.num_rows))
-    )
-    common = {"num_documents": num_own, "max_documents": rule.max_documents}
+    names = passages.select(["benchmark", "passage", "kind"])
+    names = names.append_column("number", pa.array(range(passages.num_rows)))
+    names = names.append_column("first_equal", pa.array(first_equals(passages)))
+    limits = {"num_documents": own.num_documents, "max_documents": rule.max_documents}
     bounds = rule.model_dump(include={"min_share", "min_span_words"})
     with corpus.connect(folder / "spilled") as connection:
         view_parquet(connection, "hits", hits, HITS)
         connection.read_parquet(str(runs)).create_view("passage_runs")
         connection.register("passages", names)
-        connection.execute(f"create table runs as {RUNS}", common)
+        connection.execute(f"create table runs as {RUNS}", limits)
         connection.execute(f"create table spans as {SPANS}", {"alone_words": ALONE_WORDS})
         connection.execute(
             f"create table found as {FOUND}",
@@ -284,16 +286,16 @@ def find_passages(
         aligned = []
         if seeds is not None:
             connection.read_parquet(str(seeds)).create_view("seeds")
-            limits = {"num_documents": num_own, **COMMON_SEED}
+            seed_limits = {"num_documents": own.num_documents, **COMMON_SEED}
             candidates = folder / "candidates.parquet"
-            connection.sql(CANDIDATES_OF, params=limits).write_parquet(str(candidates))
-            common = connection.sql(COMMON_SEEDS, params=limits).to_arrow_table()
-            aligned = align(corpus, passages, common, candidates, folder, workers)
+            connection.sql(CANDIDATES_OF, params=seed_limits).write_parquet(str(candidates))
+            common = connection.sql(COMMON_SEEDS, params=seed_limits).to_arrow_table()
+            aligned = align(corpus, own, passages, common, candidates, folder, workers)
         view_parquet(connection, "aligned", aligned, ALIGNED)
         connection.execute(
             f"create table edited as {EDITED}", {**THRESHOLDS, "reported_share": REPORTED_SHARE}
         )
-        yield FoundPassages(connection, num_own)
+        yield FoundPassages(connection, own.num_documents)
 
 
 @dataclass(frozen=True)

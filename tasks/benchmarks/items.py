@@ -4,6 +4,7 @@ holds which part."""
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from warehouse.schemas import ITEMS, Row
 
 USER = "User: "  # precedes a user's message
 ORDERS = ("first", "second")  # place of the judged answer beside the baseline's
+log = logging.getLogger("selfplay")
 
 
 class Columns(BaseModel):
@@ -40,7 +42,7 @@ class Columns(BaseModel):
         default=(), description="accepted ones; of a choice: place, letter or text"
     )
     as_json: bool = Field(
-        default=False, description="the answers are a list, written as JSON in one text"
+        default=False, description="a text that is a list in JSON holds several answers"
     )
     bare: bool = Field(
         default=False, description='the question stands between "Question:" and "Answer:"'
@@ -49,6 +51,9 @@ class Columns(BaseModel):
     options: tuple[str, ...] = Field(default=(), description="of a multiple choice")
     first: int = Field(
         default=0, description="the number of the first option, where answers are numbers"
+    )
+    by_place: bool = Field(
+        default=False, description="of a choice: answers are places or letters, never texts"
     )
     shuffled: bool = Field(
         default=False, description="options come in an order drawn for each item"
@@ -82,11 +87,12 @@ def read_items(
     """Yield the items of a file, or of `hf:owner/name?...`, in order, of `kinds` alone if any are
     named; if there are more than `most`, a seeded draw of `most`.
 
-    `identity` names the content of `source`. Raises ValueError for rows that do not fit `columns`.
+    `identity` names the content of `source`. Items that share an id are told apart (`distinct`).
+    Raises ValueError for rows that do not fit `columns`.
     """
     items = [
         item
-        for item in items_of(_rows(source), benchmark, columns)
+        for item in distinct(items_of(_rows(source), benchmark, columns))
         if not kinds or item["kind"] in kinds
     ]
     if not items:
@@ -94,6 +100,34 @@ def read_items(
         raise ValueError(f"{source} has no item of {benchmark}{of_kinds}")
     drawn = random.Random(seed).sample(range(len(items)), min(most or len(items), len(items)))
     return (items[i] for i in sorted(drawn))
+
+
+def distinct(items: Iterable[Row]) -> Iterator[Row]:
+    """Yield items under unique ids: the second item of an id `x` is called `x#2`, and so on. One
+    that an earlier item of its id equals is left out, with a warning that counts them.
+
+    >>> items = [{"task_id": "x", "text": text} for text in ("Who?", "Who?", "When?")]
+    >>> [(item["task_id"], item["text"]) for item in distinct(items)]
+    [('x', 'Who?'), ('x#2', 'When?')]
+    """
+    items_with: dict[str, list[Row]] = {}
+    taken = set[str]()
+    num_equal = 0
+    for item in items:
+        given = item["task_id"]
+        same_id = items_with.setdefault(given, [])
+        if item in same_id:
+            num_equal += 1
+            continue
+        same_id.append(item)
+        number = len(same_id)
+        own = given if number == 1 else f"{given}#{number}"
+        while own in taken:
+            own += "#"
+        taken.add(own)
+        yield {**item, "task_id": own}
+    if num_equal:
+        log.warning("items left out, as an equal one has their id: %d", num_equal)
 
 
 def _rows(source: str) -> Iterator[Any]:
@@ -125,9 +159,9 @@ def items_of(rows: Iterable[Any], benchmark: str, columns: Columns) -> Iterator[
 
 def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
     own = fields(row, columns.id) if columns.id else []
-    options = _options(row, columns.options)
-    answers = parts(row, columns.answers)
     question = "\n\n".join(_turns(parts(row, columns.question)))
+    options = _options(row, columns.options)
+    answers = _answers(row, columns)
     if not question or (columns.answers and not answers):
         raise ValueError(
             f"{place} has no {'answer' if question else 'question'}; its fields are"
@@ -135,25 +169,47 @@ def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
         )
     if columns.bare:
         question = WRAPPING.sub("", question).strip()
-    if columns.as_json:
-        answers = [as_text(answer) for text in answers for answer in json.loads(text)]
-    if columns.after is not None:
-        answers = [answer.rpartition(columns.after)[2].strip() for answer in answers]
+    references = list(dict.fromkeys(map(as_text, answers)))
     if options and columns.answers:
-        answers = [ascii_uppercase[_chosen(answers, options, columns.first, place)]]
+        right = _chosen(answers, options, columns, place)
         if columns.shuffled:
-            options, answers = _shuffled(options, answers[0], place)
+            order = list(range(len(options)))
+            random.Random(hash_json(place)).shuffle(order)
+            options = [options[i] for i in order]
+            right = order.index(right)
+        references = [ascii_uppercase[right]]
     return {
         "task_id": f"{benchmark}-{own[0]}" if own else place,
         "kind": next(iter(parts(row, (columns.kind,))), None) if columns.kind else None,
         "text": question,
         "context": "\n\n".join(parts(row, columns.context)) or None,
-        "options": options or None,
-        "references": list(dict.fromkeys(answers)),
+        "options": list(map(as_text, options)) or None,
+        "references": references,
         "given": json.dumps(
             {name: row.get(name) for name in columns.given} | _rubric(row, columns)
         ),
     }
+
+
+def _answers(row: Row, columns: Columns) -> list[Any]:
+    """The values of a row's answers that are not blank, as the file has them."""
+    answers = [
+        answer
+        for name in columns.answers
+        for value in fields(row, name)
+        for answer in _listed(value, columns.as_json)
+    ]
+    if columns.after is not None:
+        answers = [as_text(answer).rpartition(columns.after)[2].strip() for answer in answers]
+    return [answer for answer in answers if as_text(answer).strip()]
+
+
+def _listed(value: Any, as_json: bool) -> list[Any]:
+    """The answers in one value."""
+    listed = json_list(value) if as_json else None
+    if listed is None:
+        return [value]
+    return [answer for answer in listed if answer is not None]
 
 
 def _rubric(row: Row, columns: Columns) -> dict[str, Any]:
@@ -192,6 +248,11 @@ def fields(row: Any, name: str) -> list[Any]:
     ... )
     (['x', 'y'], [0], [])
     """
+    return [value for value in places(row, name) if value is not None]
+
+
+def places(row: Any, name: str) -> list[Any]:
+    """The values of a field, as `fields` gives them, with nulls where they stand."""
     values = [row]
     for part in name.split("."):
         values = [
@@ -204,12 +265,10 @@ def fields(row: Any, name: str) -> list[Any]:
 
 
 def _members(value: Any) -> list[Any]:
-    rows = isinstance(value, list) and value and isinstance(value[0], list)  # a table is one text
-    return [
-        inner
-        for inner in ([value] if rows or not isinstance(value, list) else value)
-        if inner is not None
-    ]
+    is_table = isinstance(value, list) and value and isinstance(value[0], list)  # one text
+    if is_table or not isinstance(value, list):
+        return [value]
+    return value
 
 
 def parts(row: Row, names: Iterable[str]) -> list[str]:
@@ -244,13 +303,20 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
-def _options(row: Row, names: Sequence[str]) -> list[str]:
-    """The options of a row, which one cell of text may hold as a list."""
-    options = parts(row, names)
+def _options(row: Row, names: Sequence[str]) -> list[Any]:
+    """The options of a row, which one cell of text may hold as a list.
+
+    An empty one is "", so that those after it keep their places. Of columns with an option each,
+    the last may be empty: other rows have more options.
+    """
+    options = ["" if value is None else value for name in names for value in places(row, name)]
     listed = json_list(options[0]) if len(options) == 1 else None
-    if listed is None:
-        return options
-    return [as_text(option) for option in listed]
+    if listed is not None:
+        options = ["" if option is None else option for option in listed]
+    last = max((i for i, option in enumerate(options) if as_text(option).strip()), default=-1)
+    if last < 0 or len(names) > 1:
+        options = options[: last + 1]
+    return options
 
 
 def json_list(value: Any) -> list[Any] | None:
@@ -267,28 +333,32 @@ def json_list(value: Any) -> list[Any] | None:
         return None
 
 
-def _chosen(answers: list[str], options: list[str], first: int, place: str) -> int:
+def _chosen(answers: list[Any], options: list[Any], columns: Columns, place: str) -> int:
     """The index of the right option, given by its number, its letter, its text, or a mark for
-    every option."""
-    if len(answers) == len(options) > 1 and set(answers) == {"0", "1"}:
-        return answers.index("1")
+    every option.
+
+    A number among options that are texts is a place, though a text may look like it: of the options
+    "2", "3" and "4" in MMLU, answer 2 is "4".
+    """
+    marks = list(map(as_text, answers))
+    if len(marks) == len(options) > 1 and set(marks) == {"0", "1"}:
+        return marks.index("1")
     answer = answers[0]
-    if answer in options:
-        return options.index(answer)
-    if answer.isdigit():
-        number = int(answer) - first
-    elif answer:
-        number = ascii_uppercase.find(answer.strip("() ."))
-    else:
-        number = -1
+    is_place = _is_number(answer) and not any(map(_is_number, options))
+    text = as_text(answer)
+    texts = list(map(as_text, options))
+    if not columns.by_place and not is_place and text in texts:
+        return texts.index(text)
+    letter = text.strip("() .")
+    number = -1
+    if text.isdecimal():
+        number = int(text) - columns.first
+    elif len(letter) == 1:
+        number = ascii_uppercase.find(letter)
     if not 0 <= number < len(options):
-        raise ValueError(f"{place}: {answer!r} is none of the {len(options)} options")
+        raise ValueError(f"{place}: {text!r} is none of the {len(options)} options")
     return number
 
 
-def _shuffled(options: list[str], letter: str, place: str) -> tuple[list[str], list[str]]:
-    order = list(range(len(options)))
-    random.Random(hash_json(place)).shuffle(order)
-    return [options[i] for i in order], [
-        ascii_uppercase[order.index(ascii_uppercase.index(letter))]
-    ]
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -83,13 +83,15 @@ def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
     answers = _as_tuple(chosen["answers"])
     if answers and chosen["answers"] == column_of.get("answers") and "answer" in column_of:
         answers = (*answers, column_of["answer"])  # some rows have one, some several
+    first_answers = [row.get(answers[0]) for row in rows] if answers else []
+    filled = [answer for answer in first_answers if answer not in (None, "")]
     return Columns(
         id=chosen["id"],
         question=_as_tuple(chosen["question"]),
         answers=answers,
         context=_as_tuple(chosen["context"]),
         options=_as_tuple(chosen["options"]),
-        as_json=bool(answers) and all(json_list(row.get(answers[0])) is not None for row in rows),
+        as_json=bool(filled) and all(json_list(answer) is not None for answer in filled),
     )
 
 

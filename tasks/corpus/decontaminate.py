@@ -9,6 +9,7 @@ measure_contaminations(place, passages, found, clean, label="contaminations")
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pyarrow.parquet as pq
@@ -45,18 +46,28 @@ def read_evaluation_sets(
     for benchmark in benchmarks:
         yield from read_passages(benchmark)
     for table in [items] if isinstance(items, Table) else items:
-        for row in table.rows(Item):
-            yield from passages_of_item(table.at.label or "", row)
+        rows = table.rows(Item)
+        times_asked = Counter(row["text"] for row in rows)
+        for row in rows:
+            is_stock = bool(row["options"]) and times_asked[row["text"]] > 1
+            yield from passages_of_item(table.at.label or "", row, is_stock)
 
 
-def passages_of_item(benchmark: str, item: Item) -> Iterator[dict[str, str]]:
-    """The passages of an item: its question, with its options, its context and its answers."""
-    questions = [
-        ("question", " ".join([item["text"], *(item["options"] or ())])),
+def passages_of_item(benchmark: str, item: Item, is_stock: bool) -> Iterator[dict[str, str]]:
+    """The passages of an item: its question, its context and its answers; of a choice, the question
+    alone and with its options.
+
+    A stock question, such as "Which of these is true?", is none without its options.
+    """
+    options = item["options"] or []
+    passages = [
+        ("question", "" if is_stock else item["text"]),
+        ("question", " ".join([item["text"], *options])),
         ("context", item["context"] or ""),
     ]
-    answers = [] if item["options"] else [("answer", text) for text in item["references"]]
-    texts = dict.fromkeys((kind, text) for kind, text in [*questions, *answers] if text.strip())
+    if not options:
+        passages += [("answer", text) for text in item["references"]]
+    texts = dict.fromkeys((kind, text) for kind, text in passages if text.strip())
     for position, (kind, text) in enumerate(texts):
         yield {
             "benchmark": benchmark,
@@ -107,7 +118,7 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
             corpus, texts, rule, alignment, canaries, seed, folder / CANARIES
         )
     with find_passages(
-        planted, corpus.num_documents, texts, runs, rule, alignment, folder, workers
+        planted, corpus, texts, runs, rule, alignment, folder, workers
     ) as contaminations:
         yield from contaminations.rows()
         if canaries:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from corpus_prep.contamination import aligned
 from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import NgramRule
+from corpus_prep.dedup import canaries
 from corpus_prep.dedup.minhash import MinHashing
 from tasks.corpus.decontaminate import (
     find_contaminations,
@@ -17,6 +19,7 @@ from tasks.corpus.decontaminate import (
     screen_contaminated,
 )
 from tasks.stage import Rows, stage
+from tests.support.rows import publish, row
 from warehouse.schemas import DOCUMENTS
 from warehouse.store import Place, Table
 
@@ -199,6 +202,35 @@ def test_phrases_of_many_documents_say_nothing_however_long_they_are(place, tmp_
     assert dropped(place, passages, *texts[:5], alignment=True) == [f"d{n}" for n in range(5)]
 
 
+def test_a_context_of_many_questions_is_found_for_each_of_them(place, tmp_path):
+    """A file with a question a row repeats the context: its words are no common phrase for that."""
+    rows = [{"question": f"{prose(9, ('q', n))}?", "context": prose(200, "c")} for n in range(9)]
+    passages = evaluation_set(place, tmp_path, rows)
+    part = changed(prose(200, "c"), *range(0, 200, 10))
+    documents = corpus(place, prose(90, "clean"), f"{prose(40, 1)} {part} {prose(40, 2)}")
+    found = find_contaminations(place, documents, passages, rule=RULE, alignment=True)
+    assert [(row["document_id"], row["passage"]) for row in found.rows()] == [
+        ("d1", f"{n}#1") for n in range(9)
+    ]
+
+
+def test_a_question_is_found_without_its_options_unless_many_items_ask_it(place):
+    texts = [prose(15, "own"), prose(15, "stock"), prose(15, "stock")]
+    items = publish(
+        place,
+        "items",
+        *(
+            row("items", task_id=f"i{n}", text=text, options=[prose(20, (n, o)) for o in range(4)])
+            for n, text in enumerate(texts)
+        ),
+        label="quiz",
+    )
+    passages = read_evaluation_sets(place, [], items, identity="")
+    texts = [f"{prose(30, n)} {text} {prose(30, -n)}" for n, text in enumerate(texts)]
+    whole = " ".join([prose(15, "stock"), *(prose(20, (1, o)) for o in range(4))])
+    assert dropped(place, passages, *texts, f"{prose(9, 9)} {whole}") == ["d0", "d3"]
+
+
 def test_short_answers_and_headings_may_stand_in_documents(place, tmp_path):
     rows = [{"question": prose(20, "q"), "answer": prose(12, "a"), "context": prose(12, "heading")}]
     passages = evaluation_set(place, tmp_path, rows)
@@ -258,7 +290,14 @@ def test_a_near_copy_of_a_context_is_found_by_minhash(place, tmp_path):
     assert row["share"] == pytest.approx(106 / 126)
 
 
-def test_planted_passages_are_measured_and_leave_no_row(place, tmp_path):
+def test_planted_passages_are_measured_and_leave_no_row(place, tmp_path, monkeypatch):
+    sampled = []  # how many documents the frequency of words is estimated from
+
+    def sample(corpus, count, seed):
+        sampled.append(corpus.num_documents)
+        return canaries.sample(corpus, count, seed)
+
+    monkeypatch.setattr(aligned, "sample", sample)
     rows = [{"question": prose(8 + number, number), "answer": "yes"} for number in range(40)]
     rows += [
         {"context": prose(70, f"context {n}"), "question": prose(6, f"short {n}")}
@@ -268,6 +307,7 @@ def test_planted_passages_are_measured_and_leave_no_row(place, tmp_path):
     documents = corpus(place, *(prose(80, f"clean {n}") for n in range(60)), prose(20, 12))
     found = find_contaminations(place, documents, passages, rule=RULE, alignment=True, canaries=40)
     assert {row["document_id"] for row in found.rows()} == {"d60"}
+    assert sampled == [61]  # canaries change nothing about the corpus's own documents
     screening = screen_contaminated(place, documents, found)
     measured = {
         (m["part"], m["metric"]): m["value"]

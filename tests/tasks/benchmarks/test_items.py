@@ -58,6 +58,72 @@ def test_a_row_that_lacks_its_answer_is_an_error_that_names_the_row():
         items("openbookqa", {**ROWS["openbookqa"]["row"], "gold": 7})
 
 
+def test_a_number_is_a_place_though_an_option_looks_like_it():
+    (asked,) = items("mmlu", {**ROWS["mmlu"]["row"], "choices": ["2", "3", "4", "12"], "answer": 2})
+    assert (asked["options"], asked["references"]) == (["2", "3", "4", "12"], ["C"])
+    (asked,) = items(
+        "arc-challenge",
+        {**ROWS["arc-challenge"]["row"], "choices": {"text": ["3", "2", "1", "4"]}},
+    )
+    assert asked["references"] == ["D"]  # its key is "4"
+    (asked,) = items(
+        "supergpqa",
+        {**ROWS["supergpqa"]["row"], "options": ["B", "A", "AB"], "answer_letter": "B"},
+    )
+    assert asked["references"] == ["B"]
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "right"),
+    [
+        (["2", "3", "4"], "3", "B"),  # a text is looked for among the options first
+        (["2", "3", "4"], 0, "A"),
+        ([2, 3, 4], 4, "C"),  # numbers among numbers are what they say
+        ([2.0, 3.0], 3, "B"),
+        (["no", "yes"], True, "B"),
+        (["one", "two"], "(B)", "B"),
+        (["", "two", None, "four"], 3, "D"),  # empty options keep their places
+    ],
+)
+def test_the_right_option_is_told_by_what_the_answer_is(options, answer, right):
+    columns = Columns(question=("q",), options=("o",), answers=("a",))
+    [item] = items_of([{"q": "Which?", "o": options, "a": answer}], "b", columns)
+    assert item["references"] == [right] and len(item["options"]) == len(options)
+
+
+@pytest.mark.parametrize("answer", ["AB", ".", "()", "three", "C", -1])
+def test_an_answer_that_is_no_option_is_an_error(answer):
+    columns = Columns(question=("q",), options=("o",), answers=("a",))
+    with pytest.raises(ValueError, match=r"b-0: '.*' is none of the 2 options"):
+        list(items_of([{"q": "Which?", "o": ["one", "two"], "a": answer}], "b", columns))
+
+
+def test_columns_of_options_that_a_row_does_not_use_are_no_options():
+    columns = Columns(question=("q",), options=("a", "b", "c"), answers=("right",))
+    row = {"q": "Which?", "a": "one", "b": "two", "c": "", "right": "B"}
+    [item] = items_of([row], "b", columns)
+    assert (item["options"], item["references"]) == (["one", "two"], ["B"])
+
+
+def test_items_that_share_an_id_are_told_apart_and_equal_ones_are_asked_once(
+    place, tmp_path, caplog
+):
+    path = tmp_path / "questions.jsonl"
+    rows = [("d1", "Who?", "Ann"), ("d1", "When?", "1972"), ("d2", "Who?", "Bo")]
+    rows += [("d1", "Who?", "Ann")]
+    path.write_text(
+        "".join(json.dumps({"id": i, "question": q, "answer": a}) + "\n" for i, q, a in rows)
+    )
+    columns = Columns(id="id", question=("question",), answers=("answer",))
+    read = read_items(place, str(path), identity="x", benchmark="b", columns=columns)
+    assert [(row["task_id"], row["references"]) for row in read.rows()] == [
+        ("b-d1", ["Ann"]),
+        ("b-d1#2", ["1972"]),
+        ("b-d2", ["Bo"]),
+    ]
+    assert "items left out, as an equal one has their id: 1" in caplog.text
+
+
 def test_rows_can_be_chosen_by_a_field():
     columns = Columns(question=("q",), only={"language": "en"})
     rows = [{"q": "one", "language": "zh"}, {"q": "two", "language": "en"}]

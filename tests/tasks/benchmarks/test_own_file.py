@@ -43,6 +43,22 @@ def items(path: Path) -> list[tuple]:
             [("lists-0", "Where?", ["Rome", "Roma"], None, None)],
         ),
         (
+            "mixed.csv",  # a list in one column, or a single text in the other
+            'query,answers,answer\nWhere?,"[""Rome"", ""Roma""]",\nWho?,,Ann\n',
+            [
+                ("mixed-0", "Where?", ["Rome", "Roma"], None, None),
+                ("mixed-1", "Who?", ["Ann"], None, None),
+            ],
+        ),
+        (
+            "late.csv",  # the first hundred answers are lists, the last is a text
+            "query,answers\n" + 'Where?,"[""Rome""]"\n' * 100 + "Who?,Ann\n",
+            [
+                *((f"late-{n}", "Where?", ["Rome"], None, None) for n in range(100)),
+                ("late-100", "Who?", ["Ann"], None, None),
+            ],
+        ),
+        (
             "tabs.tsv",
             "question\tanswer\nHow many?\t12\n",
             [("tabs-0", "How many?", ["12"], None, None)],
