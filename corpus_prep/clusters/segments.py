@@ -20,9 +20,9 @@ from warehouse.schemas.corpus import SEGMENTS
 
 HTML_TABLE = re.compile(r"<(/?)table\b[^>]*>", re.IGNORECASE)
 MARKDOWN_TABLE = re.compile(
-    r"""^[^|\n]*\|.*\n                                        # a row of names
-        [ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t:]*-*[ \t:]*)+\n  # dashes below each
-        (?:.*\|.*(?:\n|\Z))*                                # rows""",
+    r"""^[^|\n]*\|.*\n                                                   # a row of names
+        [ \t]*(?:\|[ \t]*)?:?-+:?[ \t]*(?:\|[ \t:]*(?:-+[ \t:]*)?)+\n  # dashes below each
+        (?:.*\|.*(?:\n|\Z))*                                           # rows""",
     re.MULTILINE | re.VERBOSE,
 )
 PROSE_CUTS = (r"\n\s*\n|(?=<[Pp]>)", r"\n", r"(?<=[.!?])\s+|(?<=[。！？])", r"\s+", r"(?<=.)(?=.)")

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,11 +60,16 @@ COMMON_SEEDS = sql("common_seeds")
 NO_SIZES = pa.array([], pa.int32())
 SLOTS_PER_GRAM = 8
 AROUND = 40  # characters inspected on either side of a short question
+# blanks, and the ends of sentences in scripts with marks of their own: Chinese and Japanese, Arabic
+# and Urdu, Hindi, Greek, Armenian, Ethiopic, Burmese and Khmer
+BLANK = r"[ \t\xa0\u3000]*"
+ENDS = ".!?:;…。！？：；｡؟؛۔।॥\u037e·։՞።፧။។"
+# what precedes a sentence: the end of another, then marks that open this one
 ENDED = re.compile(
-    r"(?:^|[.!?:;\n\r|>\])\"“”»]|\d[.)])[ \t]*[\"“”‘’'(*_#\-–—]*[ \t]*$"
-)  # what precedes a sentence: the end of another
-# what follows a sentence: its end
-BEGUN = re.compile(r"[\"“”‘’')*_]*[ \t]*[,\-–—]?[ \t]*(?:[.!?;:…\n\r|<]|$)")
+    rf"(?:^|[{ENDS}\n\r|>\])\"“”»」』）】》〉]|\d[.)]){BLANK}[\"“”‘’'«(*_#\-–—¿¡「『（【《〈]*{BLANK}$"
+)
+# what follows a sentence: marks that close it, and its end
+BEGUN = re.compile(rf"[\"“”‘’')*_»」』）】》〉]*{BLANK}[,\-–—，、،]?{BLANK}(?:[{ENDS}\n\r|<]|$)")
 ROWS_AT_ONCE = 2_048  # found spans with their texts
 ALONE_WORDS = 7  # shorter questions must be a whole sentence or line of the document
 # passages found to at least this share are stored, too: they show what a stricter rule would drop
@@ -221,9 +228,15 @@ class Finder:
         for i in np.flatnonzero(~alone):
             text = texts[int(document[i])].as_py()
             before = text[max(start[i] - AROUND, 0) : start[i]]
-            after = text[end[i] : end[i] + AROUND]
+            after = _without_marks(text[end[i] : end[i] + AROUND])
             alone[i] = ENDED.search(before) is not None and BEGUN.match(after) is not None
         return alone
+
+
+def _without_marks(text: str) -> str:
+    """A text without the vowel signs and accents at its beginning: they end a word, but `words`
+    skips them."""
+    return "".join(itertools.dropwhile(lambda c: unicodedata.category(c).startswith("M"), text))
 
 
 class _HashSet:

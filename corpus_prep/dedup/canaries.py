@@ -83,7 +83,7 @@ def write_found(
         detected |= {
             c
             for o, c in zip(first[chosen].tolist(), second[chosen].tolist(), strict=True)
-            if wanted[c] == o
+            if wanted.get(c) == o
         }
     flags = pa.array([c in detected for c in wanted], pa.bool_())
     told = canaries.set_column(

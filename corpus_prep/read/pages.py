@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import logging
 import re
@@ -13,7 +14,9 @@ from corpus_prep.read.repair import is_binary
 
 TEXTS = ("text/html", "application/xhtml+xml", "text/plain")
 CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
-OWN_CHARSET = re.compile(rb"(?:charset|encoding)\s*=", re.IGNORECASE)  # in a page's first bytes
+OWN_CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w.:-]*)""", re.IGNORECASE)
+WINDOWS = "cp1252"
+HEAD_BYTES = 4096  # where a page names its own charset
 
 
 def page(source_file: SourceFile) -> Iterator[Record]:
@@ -61,13 +64,15 @@ def article(content: bytes, charset: str | None = None) -> dict[str, object]:
 
 
 def _decoded(content: bytes, charset: str | None) -> str | None:
-    """A page's text in UTF-8, else in the server's `charset`.
+    """A page's text in UTF-8, else in the server's `charset`, else in Windows-1252 if the page
+    names no other charset.
 
-    None if neither is known: for ASCII, too, which may be ISO-2022-JP by the page's own words.
+    None for any other charset of the page's own, and for ASCII, which may be ISO-2022-JP by the
+    page's own words.
 
-    >>> _decoded("Zoë".encode(), None), _decoded("Zoë".encode("latin-1"), "latin-1")
-    ('Zoë', 'Zoë')
-    >>> _decoded("Zoë".encode("latin-1"), None) is None
+    >>> _decoded("Zoë".encode(), None), _decoded("“Zoë”".encode("cp1252"), "latin-1")
+    ('Zoë', '“Zoë”')
+    >>> _decoded("<meta charset=koi8-r>Зоя".encode("koi8-r"), None) is None
     True
     """
     if not content.isascii():
@@ -75,15 +80,35 @@ def _decoded(content: bytes, charset: str | None) -> str | None:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError:
             pass
-    if charset is None:
+    own = OWN_CHARSET.search(content[:HEAD_BYTES])
+    if charset is not None:
+        # one wrong byte, as where a page is cut off, does not make it another's
+        errors = "strict" if own else "replace"
+        try:
+            return content.decode(_as_browsers_read(charset), errors)
+        except (LookupError, ValueError):  # no such charset, or not the page's
+            pass
+    if content.isascii():
         return None
-    errors = "replace"  # one wrong byte, as where a page is cut off, does not make it another's
-    if OWN_CHARSET.search(content[:1024]):
-        errors = "strict"
+    if own is None or _as_browsers_read(own[1].decode()) == WINDOWS:
+        return content.decode(WINDOWS, "replace")
+    return None
+
+
+def _as_browsers_read(charset: str) -> str:
+    """The codec of a charset's name. Latin-1 and ASCII are names of Windows-1252 (WHATWG, Encoding
+    Standard, 4.2): pages that state them have its quotes and dashes.
+
+    >>> _as_browsers_read("ISO-8859-1"), _as_browsers_read("us-ascii"), _as_browsers_read("x-own")
+    ('cp1252', 'cp1252', 'x-own')
+    """
     try:
-        return content.decode(charset, errors)
-    except (LookupError, ValueError):  # no such charset, or not the page's
-        return None
+        codec = codecs.lookup(charset).name
+    except LookupError:
+        return charset
+    if codec in ("iso8859-1", "ascii"):
+        return WINDOWS
+    return codec
 
 
 def archived(source_file: SourceFile) -> Iterator[Record]:

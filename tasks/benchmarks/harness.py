@@ -94,7 +94,8 @@ def samples(folder: Path) -> Iterator[tuple[str, list[Row]]]:
     lines in a folder."""
     for path in sorted(folder.glob("*.jsonl")):
         samples_of: dict[str, list[Row]] = {}
-        for line in path.read_text(encoding="utf-8").splitlines():
+        # only at line feeds: texts may hold other line ends, such as U+2028
+        for line in filter(None, path.read_text(encoding="utf-8").split("\n")):
             row = json.loads(line)
             samples_of.setdefault(f"{path.stem}-{row['doc_id']}", []).append(row)
         yield from samples_of.items()

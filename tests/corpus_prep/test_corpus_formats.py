@@ -69,6 +69,13 @@ def test_a_web_page_that_names_no_charset_is_read_as_utf_8(tmp_path):
         ("<p>Où ça</p>".encode()[:-6], "utf-8", "Où �"),  # cut off within a letter
         ("<meta charset=windows-1251><p>Пчёлы</p>".encode("windows-1251"), "utf-8", "Пчёлы"),
         ("<p>ça</p>".encode("latin-1"), "no-such-charset", "ça"),
+        ("<p>“ça” – 5 €</p>".encode("windows-1252"), "ISO-8859-1", "“ça” – 5 €"),
+        ("<p>“ça” – 5 €</p>".encode("windows-1252"), None, "“ça” – 5 €"),
+        (
+            "<meta charset='iso-8859-1'><p>“ça” – 5 €</p>".encode("windows-1252"),
+            None,
+            "“ça” – 5 €",
+        ),
     ],
 )
 def test_a_page_is_read_in_the_charset_that_the_server_names(content, charset, text):

@@ -141,6 +141,32 @@ def test_a_question_of_few_words_has_to_stand_alone(place, tmp_path):
     assert dropped(place, passages, *stand, *within) == ["d0", "d1", "d2", "d3"]
 
 
+@pytest.mark.parametrize(
+    ("question", "alone", "within"),
+    [
+        ("谁写了这本书", "他走了。谁写了这本书？没有人知道。", "他问谁写了这本书的时候走了。"),
+        (
+            "¿Quién escribió la novela aquella",
+            "Fin. «¿Quién escribió la novela aquella?» Nadie.",
+            "Dime quién escribió la novela aquella",
+        ),
+        (
+            "من كتب هذه الرواية القديمة",
+            "انتهى؟ من كتب هذه الرواية القديمة؟ لا أحد",
+            "قال من كتب هذه الرواية القديمة هنا",
+        ),
+        (
+            "यह पुस्तक किसने कब लिखी",
+            "वह गया। यह पुस्तक किसने कब लिखी? कोई नहीं।",
+            "कहा यह पुस्तक किसने कब लिखी था",
+        ),
+    ],
+)
+def test_sentences_end_with_the_marks_of_their_script(place, tmp_path, question, alone, within):
+    passages = evaluation_set(place, tmp_path, [{"question": question}])
+    assert dropped(place, passages, alone, within) == ["d0"]
+
+
 def changed(text: str, *places: int) -> str:
     return " ".join("other" if at in places else word for at, word in enumerate(text.split()))
 

@@ -218,6 +218,13 @@ def test_canaries_are_found_and_leave_no_trace(place, store, small_shards):
     assert measured["canaries"] == sum(p["jaccard"] >= 0.8 for p in planted)
 
 
+def test_documents_too_short_for_canaries_have_none(place):
+    short = " ".join(f"w{n}" for n in range(38))
+    steps = run(place, stored(place, documents([f"{short} {end}" for end in "abc"])), canaries=10)
+    assert steps[2].num_rows == 3
+    assert pq.read_table(steps[2].files / dedup.CANARIES).num_rows == 0
+
+
 def test_text_that_many_documents_share_neither_costs_all_pairs_nor_hides_duplicates(place):
     shared = next(generated(1, 99, (200, 201)))
     rng = random.Random(0)

@@ -60,6 +60,12 @@ def test_a_table_that_is_never_closed_and_a_lonely_bar_are_prose():
     ] == ["prose"]
 
 
+def test_a_row_of_bars_that_is_no_row_of_dashes_is_read_at_once():
+    """A pattern that can read a blank in two ways would try 7 ** 60 of them."""
+    text = "| a | b |\n| - |" + "      |" * 60 + " 1,234 |\n"
+    assert [s.kind for s in segments(text, 1_000, count)] == ["prose"]
+
+
 @pytest.mark.parametrize("limit", [1, 2, 7, 30])
 def test_nothing_but_blanks_is_lost_and_no_stretch_is_too_long(limit):
     found = list(segments(ARTICLE, limit, count))

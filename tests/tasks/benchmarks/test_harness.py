@@ -3,12 +3,13 @@ and scores."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
+from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores, samples
 from tasks.engines.harness import Harness
 from tasks.models.engine import Policy
 from warehouse.store import Place, Table
@@ -47,6 +48,13 @@ def test_every_logged_sample_is_an_answer_and_a_choice_is_the_likeliest_continua
         "tiny_questions-0": "lol",
         "tiny_questions-1": "lol",
     }
+
+
+def test_a_line_of_a_log_ends_at_a_line_feed_alone(tmp_path):
+    rows = [{"doc_id": n, "text": "one\u2028two\x85three"} for n in range(2)]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (tmp_path / "t.jsonl").write_text(lines, encoding="utf-8")
+    assert list(samples(tmp_path)) == [("t-0", rows[:1]), ("t-1", rows[1:])]
 
 
 def test_its_items_have_what_was_asked_and_the_target(place, harness):
