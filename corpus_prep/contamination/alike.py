@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from corpus_prep.contamination.words import count_words
 from corpus_prep.corpus import Corpus, sql, view_parquet
 from corpus_prep.dedup.jaccard import jaccards_of_texts
 from corpus_prep.dedup.minhash import MinHashing, band_hashes
@@ -44,13 +46,8 @@ def find_alike(
 
 def _bands(passages: pa.Table, settings: MinHashing) -> pa.Table:
     """The band table of the passages to compare: passage (its row), band, hash."""
-    texts = passages["text"].to_pylist()
-    kinds = passages["kind"].to_pylist()
-    long = [
-        kind in KINDS and len(text.split()) >= MIN_WORDS
-        for text, kind in zip(texts, kinds, strict=True)
-    ]
-    numbers = np.flatnonzero(long)
+    is_compared = pc.is_in(passages["kind"], value_set=pa.array(KINDS)).to_numpy()
+    numbers = np.flatnonzero(is_compared & (count_words(passages["text"]) >= MIN_WORDS))
     hashes, _ = band_hashes(passages["text"].take(numbers).combine_chunks(), settings)
     bands = np.tile(np.arange(settings.num_bands, dtype=np.int32), len(numbers))
     return pa.table(

@@ -23,6 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
+from corpus_prep.read.files import walk
+from corpus_prep.read.records import csv_rows
+
 SUPPORTED = (".json", ".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
 QUESTIONS = (
     "question",
@@ -101,9 +104,7 @@ def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise ValueError(f"benchmark file {path} does not exist.")
     files = sorted(
-        file
-        for file in (path.rglob("*") if path.is_dir() else [path])
-        if file.name.endswith(SUPPORTED)
+        file for file in (walk(path) if path.is_dir() else [path]) if file.name.endswith(SUPPORTED)
     )
     if not files:
         raise ValueError(f"benchmark {path} has no {', '.join(SUPPORTED)} file.")
@@ -138,7 +139,14 @@ def _rows_of(file: Path) -> Iterator[Any]:
     elif file.name.endswith((".csv", ".tsv")):
         csv.field_size_limit(sys.maxsize)  # a cell may hold a long context
         with file.open(encoding="utf-8-sig", newline="") as lines:
-            yield from csv.DictReader(lines, delimiter="\t" if file.name.endswith(".tsv") else ",")
+            delimiter = "\t" if file.name.endswith(".tsv") else ","
+            for number, (row, surplus) in enumerate(csv_rows(lines, delimiter), start=1):
+                if surplus:
+                    raise ValueError(
+                        f"row {number} has more values than the first line has names: a value that"
+                        " holds a delimiter needs quotes around it"
+                    )
+                yield row
     elif file.name.endswith(".json"):
         yield from _top_rows(json.loads(file.read_text(encoding="utf-8-sig")))
     else:
@@ -160,6 +168,8 @@ def _top_rows(content: Any) -> list[Any]:
     1, "data": [...]}`)."""
     if isinstance(content, list):
         return content
+    if not isinstance(content, dict):
+        raise ValueError("it holds one value instead of an object or a list")
     lists = [v for v in content.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
     if lists:
         return lists[0]

@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corpus_prep.contamination.ngrams import ALONE_WORDS, NgramRule
+from corpus_prep.contamination.words import count_words
 from corpus_prep.corpus import Corpus
 from corpus_prep.dedup.canaries import behind, sample
+from corpus_prep.scripts import split_words
 
 PLANTED = pa.schema(
     [
@@ -61,7 +63,7 @@ def plant_passages(
     texts = passages["text"].to_pylist()
     canaries = []
     of_kind = {kind: numbers for kind, numbers in _kinds(passages, rule, edited).items() if numbers}
-    vocabulary = [word for host in hosts for word in host.split()]
+    vocabulary = [word for host in hosts for word in split_words(host)]
     planted = []
     kinds = list(of_kind)
     for number, host in enumerate(hosts if kinds else []):
@@ -80,10 +82,10 @@ def _kinds(passages: pa.Table, rule: NgramRule, edited: bool) -> dict[str, list[
     if edited:
         numbers |= {EDITED: [], HALF: []}
     fewest = {"context": rule.ngram, "question": ALONE_WORDS + 1}
-    for number, (kind, text) in enumerate(
-        zip(passages["kind"].to_pylist(), passages["text"].to_pylist(), strict=True)
+    lengths = count_words(passages["text"]).tolist()
+    for number, (kind, length) in enumerate(
+        zip(passages["kind"].to_pylist(), lengths, strict=True)
     ):
-        length = len(text.split())
         if kind == "question" and rule.min_words <= length <= ALONE_WORDS:
             numbers[SHORT].append(number)
         elif kind in fewest and length >= fewest[kind]:
@@ -97,13 +99,13 @@ def _kinds(passages: pa.Table, rule: NgramRule, edited: bool) -> dict[str, list[
 
 def _changed(text: str, kind: str, vocabulary: list[str], rng: random.Random) -> str:
     """A passage as a canary of this kind."""
-    words = text.split()
+    words = split_words(text)
     if kind == HALF:
-        return " ".join(words[: len(words) // 2])
+        return "".join(words[: len(words) // 2]).strip()
     if kind == EDITED:
         for at in rng.sample(range(len(words)), max(len(words) // 10, 1)):
             words[at] = rng.choice(vocabulary)
-        return " ".join(words)
+        return "".join(words).strip()
     return text
 
 

@@ -71,6 +71,14 @@ def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
         first += len(chunk)
 
 
+def count_words(texts: pa.ChunkedArray) -> np.ndarray:
+    """How many words each text has (int64)."""
+    counts = np.zeros(len(texts), np.int64)
+    for batch in words(texts):
+        counts += np.bincount(batch.document, minlength=len(texts))
+    return counts
+
+
 def grams(batch: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
     """All runs of n words within one text: the hash of each, and the index in `batch` of its
     first word."""

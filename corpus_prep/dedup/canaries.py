@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from corpus_prep.corpus import Corpus, sql
 from corpus_prep.dedup.jaccard import jaccards_of_texts
 from corpus_prep.dedup.shingles import Shingling
+from corpus_prep.scripts import split_words
 from warehouse.schemas.corpus import DOCUMENTS
 
 DRAWN = sql("drawn")
@@ -42,7 +43,7 @@ def plant(
     """
     originals = sample(corpus, count, seed)
     texts = originals["text"].to_pylist()
-    words = [word for text in texts for word in text.split()]
+    words = [word for text in texts for word in split_words(text)]
     edited = [
         edit(text, words, shingling.size, random.Random(f"{seed} {n}"))
         for n, text in enumerate(texts)
@@ -101,7 +102,7 @@ def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random
     the Jaccard is
     (n - k * size) / (n + k * size).
     """
-    words = text.split()
+    words = split_words(text)
     target = rng.uniform(*JACCARDS)
     for _ in range(max(round(len(words) * (1 - target) / (1 + target) / shingle_size), 1)):
         at = rng.randrange(len(words))
@@ -114,7 +115,7 @@ def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random
             words.insert(at, rng.choice(vocabulary))
         else:
             words[at - 1], words[at] = words[at], words[at - 1]
-    return " ".join(words)
+    return "".join(words).strip()
 
 
 def sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
@@ -126,5 +127,5 @@ def sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
     with corpus.connect() as connection:
         connection.register("drawn", pa.table({"document": drawn, "place": np.arange(len(drawn))}))
         documents = connection.sql(DRAWN).to_arrow_table()
-    long_enough = [len(text.split()) >= MIN_WORDS for text in documents["text"].to_pylist()]
+    long_enough = [len(split_words(text)) >= MIN_WORDS for text in documents["text"].to_pylist()]
     return documents.filter(pa.array(long_enough, pa.bool_())).slice(0, count)

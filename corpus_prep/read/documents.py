@@ -4,7 +4,6 @@ Every file or record yields a row; one that cannot be used carries the reason.
 """
 
 import dataclasses
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from corpus_prep.read.files import (
     Record,
     is_supported,
     printable,
+    walk,
 )
 from corpus_prep.read.formats import records_in
 from corpus_prep.read.hub import is_dataset, records_in_dataset
@@ -122,7 +122,7 @@ def _corpus_files(root: Path) -> list[Path]:
             f"corpus {root} does not exist. Give a file or a folder of {', '.join(SUPPORTED)}"
             " files."
         )
-    files = sorted(_walk(root)) if root.is_dir() else [root]
+    files = sorted(walk(root)) if root.is_dir() else [root]
     if not any(is_supported(file.name) for file in files):
         problem = f"has {len(files)} file(s), none" if root.is_dir() else "is not"
         raise ValueError(
@@ -130,20 +130,6 @@ def _corpus_files(root: Path) -> list[Path]:
             f" {', '.join(SUPPORTED)}."
         )
     return files
-
-
-def _walk(root: Path) -> Iterator[Path]:
-    """Files below root; links to folders are followed once."""
-    visited = set()
-    for folder, subfolders, names in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in visited:
-            subfolders.clear()
-        else:
-            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        if real not in visited:
-            yield from (Path(folder, name) for name in names if not name.startswith("."))
-        visited.add(real)
 
 
 def _found_in_files(
@@ -242,9 +228,12 @@ class _Rows:
         whole = row.document_id
         for number, text in enumerate(texts, 1):
             own = self._unique(f"{whole}#{number}of{len(texts)}", "piece")
-            yield dataclasses.replace(
+            piece = dataclasses.replace(
                 row, document_id=own, text=text, num_chars=len(text), piece_of=whole
             )
+            if not text.strip():
+                piece = dataclasses.replace(piece, text="", dropped_reason="empty")
+            yield piece
 
     def _text_of(self, record: Record) -> tuple[str, int | None, DroppedReason | None]:
         """The text, its length as found, and why it cannot be used, or None."""
@@ -266,12 +255,13 @@ class _Rows:
         except UnicodeDecodeError:
             return "", None, "encoding"
         num_chars = len(text)
-        text = repaired(text)
+        as_lines = text.replace("\r\n", "\n")
+        text = repaired(as_lines)
         if not text.strip():
             return "", num_chars, "empty"
         if num_chars > self.max_chars:
             return "", num_chars, "too_long"
-        self.counts.repaired += len(text) != num_chars
+        self.counts.repaired += len(text) != len(as_lines)
         return text, num_chars, None
 
     def _title_and_text(self, fields: Mapping[str, object], text: str) -> tuple[str, str]:

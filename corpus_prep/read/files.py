@@ -9,7 +9,7 @@ import gzip
 import io
 import lzma
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
@@ -174,6 +174,20 @@ def ending(name: str) -> str:
 def is_supported(name: str) -> bool:
     """Whether `ending` knows the type of a file of this name."""
     return bool(ending(name))
+
+
+def walk(root: Path) -> Iterator[Path]:
+    """The files below a folder, in a fixed order, but for names that begin with a dot. Links to
+    folders are followed, each folder once."""
+    visited = set()
+    for folder, subfolders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in visited:
+            subfolders.clear()
+            continue
+        visited.add(real)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
 def printable(path: Path | str) -> str:

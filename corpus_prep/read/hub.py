@@ -8,7 +8,8 @@ from corpus_prep.read.files import Record
 
 SCHEME = "hf:"
 OPTIONS = ("config", "split", "revision")
-SAVED = ("state.json", "dataset_dict.json")  # files that `Dataset.save_to_disk` writes
+# files that `save_to_disk` writes: for a dataset, or for several splits
+SAVED = (("state.json", "dataset_info.json"), ("dataset_dict.json",))
 
 
 def is_dataset(path: str) -> bool:
@@ -16,7 +17,9 @@ def is_dataset(path: str) -> bool:
 
     On the hub it is `hf:owner/name?config=...&split=...&revision=...`.
     """
-    return path.startswith(SCHEME) or any((Path(path) / name).is_file() for name in SAVED)
+    return path.startswith(SCHEME) or any(
+        all((Path(path) / name).is_file() for name in names) for names in SAVED
+    )
 
 
 def records_in_dataset(path: str) -> Iterator[Record]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-PAUSES = ("\n\n", "\n", ". ", " ")  # in order of preference
+# paragraphs, lines, sentences and words, in order of preference
+PAUSES = (("\n\n",), ("\n",), (". ", "! ", "? ", "。", "！", "？"), (" ",))
 SLACK = 0.25  # share of a piece's length by which its end may move either way
 
 
@@ -21,10 +22,14 @@ def cut(text: str, max_chars: int) -> Iterator[str]:
         size = -(-left // -(-left // max_chars))
         low = start + max(int(size * (1 - SLACK)), 1)
         high = start + min(int(size * (1 + SLACK)), max_chars)
-        ends = (
-            text.rfind(pause, low, high) + len(pause) for pause in PAUSES if pause in text[low:high]
-        )
-        end = next(ends, start + size)
+        ends = (_last_end(text, pauses, low, high) for pauses in PAUSES)
+        end = next(filter(None, ends), start + size)
         yield text[start:end]
         start = end
     yield text[start:]
+
+
+def _last_end(text: str, pauses: tuple[str, ...], low: int, high: int) -> int | None:
+    """The end of the last of some pauses between two places; None if there is none."""
+    ends = [place + len(pause) for pause in pauses if (place := text.rfind(pause, low, high)) >= 0]
+    return max(ends, default=None)

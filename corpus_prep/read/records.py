@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ WRAPPED_BYTES = 1 << 26
 # read without pre-buffering: Arrow's read-ahead keeps the whole file in memory
 PARQUET_ROWS_AT_ONCE = 256
 CHUNK = 1 << 20
+BETWEEN = re.compile(r"[ \t\r\n,]*")  # two items of a JSON list
 
 
 def json_lines(source_file: SourceFile) -> Iterator[Record]:
@@ -57,8 +59,11 @@ def _record(source_file: SourceFile, number: int, record: Any) -> Record:
     return _dropped(source_file, number, "bad_json")
 
 
-def _dropped(source_file: SourceFile, number: int, reason: Any) -> Record:
-    return Record(f"{source_file.place}:{number}", f"{source_file.source}:{number}", reason=reason)
+def _dropped(source_file: SourceFile, number: int, reason: Any, remark: str = "") -> Record:
+    source = f"{source_file.source}:{number}"
+    if remark:
+        source = f"{source} ({remark})"
+    return Record(f"{source_file.place}:{number}", source, reason=reason)
 
 
 def json_rows(source_file: SourceFile) -> Iterator[Record]:
@@ -108,15 +113,17 @@ def _listed(source_file: SourceFile, beginning: bytes, stream: BinaryIO) -> Iter
         io.BufferedReader(_JoinedBytes(beginning, stream)), encoding="utf-8-sig"
     )
     pending = ""
+    at = 0  # where the next item begins
     chunk = CHUNK
     try:
         pending = text.read(chunk).lstrip()[1:]
         while True:
-            pending = pending.lstrip(" \t\r\n,")
-            if pending.startswith("]"):
+            if between := BETWEEN.match(pending, at):
+                at = between.end()
+            if pending.startswith("]", at):
                 return
             try:
-                record, end = decoder.raw_decode(pending)
+                record, end = decoder.raw_decode(pending, at)
             except ValueError:
                 record = None
                 end = len(pending)
@@ -125,14 +132,15 @@ def _listed(source_file: SourceFile, beginning: bytes, stream: BinaryIO) -> Iter
                 if not more:
                     yield _dropped(source_file, number + 1, "bad_json")
                     return
-                if len(pending) > most:
+                if len(pending) - at > most:
                     yield _dropped(source_file, number + 1, "too_long")
                     return
-                pending = pending + more
+                pending = pending[at:] + more
+                at = 0
                 chunk = 2 * chunk
                 continue
             number = number + 1
-            pending = pending[end:]
+            at = end
             chunk = CHUNK
             yield _record(source_file, number, record)
     except UnicodeDecodeError:
@@ -170,19 +178,48 @@ def table_rows(source_file: SourceFile) -> Iterator[Record]:
         delimiter = "\t"
     with source_file.stream() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-        rows = csv.DictReader(_lines(text, _record_bytes(source_file)), delimiter=delimiter)
+        lines = _lines(text, _record_bytes(source_file))
         number = 0
         try:
-            names = list(rows.fieldnames or ())
+            names = next(csv.reader(lines, delimiter=delimiter), [])
             if not any(name in names for name in source_file.columns.text):
                 yield source_file.dropped("no_text", f"columns {', '.join(map(_shown, names))}")
                 return
-            for number, row in enumerate(rows, 1):
+            for number, (row, surplus) in enumerate(csv_rows(lines, delimiter, names), 1):
+                if surplus:
+                    yield _dropped(source_file, number, "unreadable", "more values than columns")
+                    continue
                 yield source_file.at(
                     number, {n: _bytes(v) for n, v in row.items() if n in source_file.columns.all}
                 )
         except csv.Error as error:
             yield source_file.dropped("unreadable", f"after row {number}: {error}")
+
+
+def csv_rows(
+    lines: Iterable[str], delimiter: str, names: Sequence[str] | None = None
+) -> Iterator[tuple[dict[str, str | None], list[str]]]:
+    """The rows of a CSV file, each with the values beyond its columns that are not blank. `names`
+    are those of the columns; None: the first line's. A column without a value is None.
+
+    Raises csv.Error for a quote that is never closed, which would make one value of the rest of the
+    file.
+
+    >>> list(csv_rows(["id,text", "1,one, two", "2,"], ","))
+    [({'id': '1', 'text': 'one'}, [' two']), ({'id': '2', 'text': ''}, [])]
+    """
+    is_read = False
+
+    def watched() -> Iterator[str]:
+        nonlocal is_read
+        yield from lines
+        is_read = True
+
+    for row in csv.DictReader(watched(), names, delimiter=delimiter):
+        if is_read:  # asked for one more line after the last: the row was open
+            raise csv.Error("a quote is never closed")
+        surplus = row.pop(None, None) or []  # type: ignore[call-overload]
+        yield row, [value for value in surplus if value.strip()]
 
 
 def _lines(text: io.TextIOWrapper, most: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from corpus_prep.read.documents import CorpusCounts, DocumentRow, read_corpus
-from corpus_prep.read.files import Columns
+from corpus_prep.read.files import Columns, walk
 from corpus_prep.read.hub import is_dataset
 from corpus_prep.read.quality import QualityRules, first_failing, language_of
 from corpus_prep.search.index import indexed
@@ -170,12 +170,12 @@ def _link(source: str, target: str) -> None:
 
 
 def corpus_identity(path: str) -> str:
-    """An identity that changes if a corpus on disk changes: names, sizes and times of its files. A
-    dataset on a hub is identified by the revision in its name."""
+    """An identity that changes if a corpus on disk changes: names, sizes and times of the files
+    that `read_corpus` reads. A dataset on a hub is identified by the revision in its name."""
     if is_dataset(path) and not Path(path).exists():
         return path
     top = Path(path)
-    files = sorted(p for p in top.rglob("*") if p.is_file()) if top.is_dir() else [top]
+    files = sorted(walk(top)) if top.is_dir() else [top]
     facts = [
         (str(p.relative_to(top)), p.stat().st_size, p.stat().st_mtime_ns)
         for p in files

@@ -350,6 +350,30 @@ def test_planted_passages_are_measured_and_leave_no_row(place, tmp_path, monkeyp
     assert measured["decontamination", "dropped: contaminated: quiz"] == 1
 
 
+def test_passages_in_a_script_without_blanks_are_compared_and_planted(place, tmp_path):
+    def chinese(length: int, seed: object) -> str:
+        rng = random.Random(repr(seed))
+        return "".join(chr(rng.randrange(0x4E00, 0x9000)) for _ in range(length))
+
+    rows = [{"context": chinese(100, ("c", n)), "question": chinese(20, n)} for n in range(4)]
+    passages = evaluation_set(place, tmp_path, rows)
+    near = chinese(100, ("c", 0))
+    near = f"{near[:50]}改{near[51:]}"
+    documents = corpus(place, near, *(chinese(200, ("d", n)) for n in range(12)))
+    strict = NgramRule(ngram=60, min_words=60, min_span_words=200)
+    found = find_contaminations(place, documents, passages, rule=strict, likeness=MinHashing())
+    assert [(row["document_id"], row["rule"]) for row in found.rows()] == [("d0", "minhash")]
+    found = find_contaminations(
+        place, documents, passages, rule=RULE, alignment=True, canaries=9, label="planted"
+    )
+    screening = screen_contaminated(place, documents, found, label="planted")
+    measured = measure_contaminations(place, passages, found, screening, label="planted")
+    recall = {row["metric"]: row["value"] for row in measured.rows()}
+    for kind in ("verbatim", "edited", "half"):
+        assert recall[f"canaries: {kind}"] == 3
+        assert recall[f"canary_recall: {kind}"] == 1
+
+
 def test_a_search_that_was_cut_off_goes_on_with_the_shards_it_has(place, question, monkeypatch):
     """The second of three shards fails once; the first is not searched again."""
     from corpus_prep.contamination import ngrams as contamination

@@ -218,6 +218,16 @@ def test_canaries_are_found_and_leave_no_trace(place, store, small_shards):
     assert measured["canaries"] == sum(p["jaccard"] >= 0.8 for p in planted)
 
 
+def test_canaries_of_a_script_without_blanks_have_a_few_characters_changed(place):
+    rng = random.Random(0)
+    letters = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
+    texts = ["".join(rng.choices(letters, k=400)) for _ in range(20)]
+    steps = run(place, stored(place, documents(texts)), canaries=20)
+    planted = pq.read_table(steps[2].files / dedup.CANARIES).to_pylist()
+    assert len(planted) == 20
+    assert all(0.6 < p["jaccard"] < 1 for p in planted)
+
+
 def test_documents_too_short_for_canaries_have_none(place):
     short = " ".join(f"w{n}" for n in range(38))
     steps = run(place, stored(place, documents([f"{short} {end}" for end in "abc"])), canaries=10)

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from corpus_prep.contamination.words import Words, folded, grams, words
+from corpus_prep.contamination.words import Words, count_words, folded, grams, words
 
 ZOO = [
     "Janet\u2019s ducks lay 16 eggs; she doesn't count them twice.",
@@ -47,6 +47,11 @@ def test_chinese_has_a_word_for_each_character():
         "北",
         "京",
     ]
+
+
+def test_words_are_counted_as_they_are_found():
+    texts = pa.chunked_array([ZOO[:4], ZOO[4:]])
+    assert count_words(texts).tolist() == [len(folded(text)) for text in ZOO]
 
 
 @pytest.mark.parametrize("text", ZOO)
