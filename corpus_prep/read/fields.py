@@ -45,13 +45,11 @@ def to_number(value: object) -> float | None:
 def to_date(value: object) -> str | None:
     """An ISO 8601 date, or None for a value that is not one.
 
-    It is in UTC if it names a zone, so that dates of one precision sort as text.
+    It is in UTC if it names a zone, so that dates of one precision sort as text. A number of more
+    than eight digits is taken for seconds since 1970, one of twelve or more for milliseconds.
 
     >>> to_date("2022-02-09T10:00:00+02:00"), to_date(b"2022-02-09")
     ('2022-02-09T08:00:00', '2022-02-09')
-    A number of more than eight digits is taken for seconds since 1970, one of twelve or more for
-    milliseconds.
-
     >>> to_date(2022), to_date(20220209), to_date(1644364800), to_date("last week")
     ('2022', '2022-02-09', '2022-02-09T00:00:00', None)
     """

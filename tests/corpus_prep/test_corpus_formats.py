@@ -206,6 +206,11 @@ def test_compressed_text_is_one_document_and_no_more_is_unpacked_than_may_be_kep
         ("a.csv", b"text\ncaf\xe9\none\n", ["encoding", None]),
         ("a.csv", b"body\none\n", ["no_text"]),
         ("a.csv", b"", ["no_text"]),
+        ("a.csv", b'text\none\n"two\nthree\n', [None, "unreadable"]),  # a quote left open
+        ("a.tsv", b'id\ttext\n1\t"two" and three\n2\t"four\n3\tfive\n', [None, "unreadable"]),
+        # a comma without quotes; an empty value behind the last is none
+        ("a.csv", b"id,text\n1,one, two\n2,three,\n", ["unreadable", None]),
+        ("a.csv", b"text,contents\n,one\ntwo,\n", [None, None]),
     ],
 )
 def test_what_is_broken_in_a_file_of_rows_is_told_and_the_rest_is_read(
@@ -214,6 +219,11 @@ def test_what_is_broken_in_a_file_of_rows_is_told_and_the_rest_is_read(
     (tmp_path / name).write_bytes(content)
     (tmp_path / "z.txt").write_text("fine")
     assert [row.dropped_reason for row in read_corpus(tmp_path)] == [*reasons, None]
+
+
+def test_a_folder_with_a_state_of_its_own_is_no_saved_dataset(tmp_path):
+    (tmp_path / "state.json").write_text('{"text": "a state"}')
+    assert [row.text for row in read_corpus(tmp_path)] == ["a state"]
 
 
 def test_a_list_longer_than_what_is_read_at_once_is_read_item_by_item(tmp_path, monkeypatch):

@@ -8,8 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from corpus_prep.contamination.benchmarks import Benchmark, read_passages
 from corpus_prep.read.documents import CorpusCounts, DocumentRow, read_corpus
+from corpus_prep.read.fields import to_number
 from corpus_prep.read.files import Columns
+from corpus_prep.read.pieces import cut
+from tasks.corpus.documents import corpus_identity
 
 WIKI = Path(__file__).parents[1] / "data" / "wiki_passages_30.parquet"
 
@@ -252,6 +256,59 @@ def test_a_long_document_is_cut_where_it_pauses_and_nothing_of_it_is_lost(tmp_pa
     assert pieces[1].document_id == f"long#2of{len(pieces)}"
     assert len({row.document_id for row in rows}) == len(rows)
     assert (counts.cut, counts.kept) == (1, len(rows))
+
+
+def test_a_piece_of_nothing_but_blanks_is_empty(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", {"id": "a", "text": "x" * 90 + " " * 200 + "y" * 90})
+    rows = list(read_corpus(tmp_path, piece_chars=100))
+    assert [(bool(row.text), row.dropped_reason) for row in rows] == [
+        (True, None),
+        (False, "empty"),
+        (False, "empty"),
+        (True, None),
+    ]
+
+
+def test_windows_line_ends_are_line_ends_and_count_as_no_repair(tmp_path):
+    paragraphs = ["word " * 20 + "end." for _ in range(8)]
+    (tmp_path / "a.txt").write_bytes("\r\n\r\n".join(paragraphs).encode())
+    counts = CorpusCounts()
+    rows = list(read_corpus(tmp_path, piece_chars=250, counts=counts))
+    assert len(rows) == 4 and all(row.text.strip().endswith("end.") for row in rows)
+    assert "".join(row.text for row in rows) == "\n\n".join(paragraphs) and not counts.repaired
+
+
+@pytest.mark.parametrize(
+    ("sentence", "end"), [("一二三四五六七八。", "。"), ("Is it so? ", "? "), ("It is so! ", "! ")]
+)
+def test_long_texts_are_cut_after_sentences(sentence, end):
+    pieces = list(cut(sentence * 20, 64))
+    assert len(pieces) > 2 and all(piece.endswith(end) for piece in pieces)
+
+
+@pytest.mark.parametrize("top", ["corpus", "benchmark"])
+def test_files_behind_a_link_to_a_folder_are_part_of_what_is_read_and_of_its_identity(
+    tmp_path, top
+):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    write_jsonl(folder / "a.jsonl", {"question": "who wrote that", "text": "Ada wrote that."})
+    (tmp_path / top).mkdir()
+    (tmp_path / top / "linked").symlink_to(folder)
+    (tmp_path / top / ".hidden.jsonl").write_text('{"text": "hidden"}')
+    path = str(tmp_path / top)
+    if top == "corpus":
+        assert [row.text for row in read_corpus(path)] == ["Ada wrote that."]
+    else:
+        passages = read_passages(Benchmark(name="b", path=path))
+        assert {p["text"] for p in passages} == {"who wrote that", "Ada wrote that."}
+    before = corpus_identity(path)
+    write_jsonl(folder / "a.jsonl", {"text": "Bo wrote that."})
+    assert corpus_identity(path) != before
+
+
+def test_a_number_too_large_for_a_score_is_none():
+    assert to_number(10**400) is None and to_number("1e400") is None and to_number(3) == 3.0
 
 
 def test_a_date_is_read_where_it_is_named(tmp_path):

@@ -73,6 +73,20 @@ def test_rows_of_a_csv_file_are_read_by_the_names_in_its_first_line(tmp_path):
     assert found == ["who, then, went", "he"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("t.csv", 'question\nwho\n"when\nwhere\n', "a quote is never closed"),
+        ("t.csv", "question,answer\nwho, then,he\n", "row 1 has more values than the first line"),
+        ("t.json", '"who"', "one value instead of an object or a list"),
+    ],
+)
+def test_rows_that_would_be_lost_or_cut_off_are_an_error(tmp_path, name, text, why):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=rf"{name} cannot be read: .*{why}"):
+        list(read_passages(Benchmark(name="t", path=str(tmp_path / name))))
+
+
 def test_a_file_without_a_known_field_is_refused_with_the_names_that_are_known(tmp_path):
     (tmp_path / "t.json").write_text('[{"frage": "wer"}]')
     with pytest.raises(ValueError, match="has a text in a field named answer"):
