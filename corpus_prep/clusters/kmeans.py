@@ -142,8 +142,8 @@ def _split(members: np.ndarray, vectors: np.ndarray, settings: Clustering) -> li
     Prefers two groups within bounds to one twice as large.
     """
     smallest, largest = settings.bounds
-    num_groups = round(len(members) / settings.size)
-    if num_groups < 2 and len(members) <= largest:
+    num_groups = max(round(len(members) / settings.size), -(-len(members) // largest))
+    if num_groups < 2:
         return [members]
     own = _nearest(vectors[members], _k_means(vectors[members], num_groups, settings))
     groups = [members[own == number] for number in np.unique(own)]

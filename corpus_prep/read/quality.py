@@ -40,8 +40,8 @@ class QualityRules(BaseModel):
     heuristics: Literal["none", "gopher"] = Field(
         default="none",
         description=(
-            "rules of Rae et al. 2021 (arXiv 2112.11446, table A1); the stop-word rule for English"
-            " only"
+            "rules of Rae et al. 2021 (arXiv 2112.11446, table A1), of those on repetition the ones"
+            " about lines; the stop-word rule for English only"
         ),
     )
 
@@ -108,7 +108,8 @@ def gopher(text: str, language: str | None = None) -> str | None:
 
 
 def _repetition(lines: list[str]) -> str | None:
-    """Gopher's limits on repeated lines, by number and by characters (the same table)."""
+    """Gopher's limits on repeated lines, by number and by characters (the same table). Those on
+    repeated paragraphs and n-grams are left out."""
     if len(lines) < 2:
         return None
     counts = Counter(lines)

@@ -85,6 +85,7 @@ def check_model(config: EmbeddingConfig) -> None:
         ) from problem
 
 
+PQ_CODES = 256  # of each byte, which are learnt from as many vectors at least
 Kind = Literal["exact", "ivf_sq8", "ivf_pq"]
 
 
@@ -131,10 +132,15 @@ class VectorSearch(BaseModel):
 
     def resolved(self, vector_DH: np.ndarray) -> VectorSearch:
         """The settings with every default that depends on the stored vectors, [documents,
-        dimensions], filled in."""
+        dimensions], filled in. Raises ValueError for too few vectors to learn codes of `ivf_pq`."""
         num, dimensions = vector_DH.shape
         size = num * dimensions * vector_DH.itemsize
         kind = self.kind if self.kind != "auto" else choose(size)
+        if kind == "ivf_pq" and num < PQ_CODES:
+            raise ValueError(
+                f"search.kind=ivf_pq learns {PQ_CODES} codes, but there are {num} documents: take"
+                " exact or ivf_sq8"
+            )
         lists = min(self.lists or max(1, int(4 * num**0.5)), num)
         pq_bytes = max(part for part in range(1, self.pq_bytes + 1) if dimensions % part == 0)
         settled = {

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from corpus_prep.search.settings import PQ_CODES
+
 if TYPE_CHECKING:
     from corpus_prep.search.encoder import Encoder
     from corpus_prep.search.settings import VectorSearch
@@ -164,9 +166,8 @@ def _write_ivf(vector_DH: np.ndarray, search: VectorSearch, folder: Path) -> Non
         means.seed = search.seed
         means.min_points_per_centroid = 1
         means.niter = 10
-    chosen = np.random.default_rng(search.seed).permutation(num)[
-        : TRAINING_ROWS * (search.lists or 1)
-    ]
+    num_training = max(TRAINING_ROWS * (search.lists or 1), PQ_CODES)
+    chosen = np.random.default_rng(search.seed).permutation(num)[:num_training]
     index.train(np.ascontiguousarray(vector_DH[np.sort(chosen)], np.float32))
     blocks = []
     for start in range(0, num, ROWS_AT_ONCE):

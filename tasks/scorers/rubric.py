@@ -9,9 +9,10 @@ from collections.abc import Sequence
 def share_met(verdict_K: Sequence[int | None], weight_K: Sequence[float]) -> float:
     """The weights of the criteria met over all positive weights, at least 0.
 
-    A criterion of negative weight is a pitfall: an answer that avoids it loses nothing (as
-    HealthBench counts, arXiv 2505.08775). Without such criteria this is eq. 1 of SCOPE, arXiv
-    2605.31433. A missing verdict counts as not met. Raises ValueError if no weight is positive.
+    A criterion of negative weight is a pitfall: an answer that avoids it loses nothing, as in
+    HealthBench (arXiv 2505.08775), whose script keeps negative shares, though, and clips only their
+    mean. Without such criteria this is eq. 1 of SCOPE, arXiv 2605.31433. A missing verdict counts
+    as not met. Raises ValueError if no weight is positive.
 
     >>> share_met([1, 0, 1, None], [1, 1, 1, 1])
     0.5

@@ -1,8 +1,10 @@
 """Short answers: exact match, F1 and cover match, each the best over the accepted answers.
 
-Exact match and F1 are SQuAD's (Rajpurkar et al., arXiv 1606.05250), which NQ-open, TriviaQA,
-HotpotQA, 2Wiki and MuSiQue share. `transformers.data.metrics.squad_metrics` has the same, and is
-what the tests compare with: it needs torch.
+Exact match and F1 are SQuAD's (Rajpurkar et al., arXiv 1606.05250), which NQ-open and MuSiQue
+share. Other scripts differ: TriviaQA's puts a blank in place of punctuation, and HotpotQA's and
+2Wiki's give no F1 for a part of the words if the answer or the reference is a yes or no.
+`transformers.data.metrics.squad_metrics` has the same as here, and is what the tests compare with:
+it needs torch.
 """
 
 from __future__ import annotations

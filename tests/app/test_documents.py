@@ -107,6 +107,14 @@ def test_held_out_questions_of_described_benchmarks_are_dropped_too() -> None:
     assert documents.settings_of_preparation(cfg) == {"quality.min_score": None}
 
 
+def test_held_out_files_of_rows_and_registered_benchmarks_are_dropped_too() -> None:
+    named = {"evaluation.benchmarks": ["my/own.jsonl", "gsm8k", "ifeval", "data/english/nq.toml"]}
+    settings = documents.settings_of_preparation(profile.load(Spice, "smollm2", named))
+    assert settings["contamination.benchmarks"] == [{"name": "own", "path": "my/own.jsonl"}]
+    # a harness alone reads ifeval
+    assert settings["contamination.registry"] == ["gsm8k", "data/english/nq.toml"]
+
+
 def test_documents_without_a_quality_score_are_not_dropped() -> None:
     """The preparation `spell` takes only documents with a score of 1; `passages` needs none."""
     large = documents.settings_of_preparation(profile.load(Spell, "qwen2.5-7b"))

@@ -47,6 +47,13 @@ def test_every_cluster_is_within_half_and_twice_the_size(vectors):
     assert (found.sizes >= 10).all() and (found.sizes <= 40).all()
 
 
+@pytest.mark.parametrize("largest", [1.0, 1.2])
+def test_no_cluster_is_larger_than_a_bound_near_the_size(largest):
+    for number in (25, 39, 500):
+        sizes = cluster(directions([1] * number, 0), Clustering(largest=largest)).sizes
+        assert sizes.sum() == number and (sizes <= 20 * largest).all()
+
+
 def test_groups_of_the_right_size_are_found():
     groups = np.repeat(np.arange(100), 20)
     found = cluster(directions([20] * 100, 0.02), SETTINGS)

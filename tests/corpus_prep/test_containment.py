@@ -4,7 +4,9 @@ sets."""
 import json
 import random
 
+from corpus_prep.dedup import containment
 from corpus_prep.dedup.containment import Containment
+from corpus_prep.dedup.prefixes import count_shingles
 from tasks.corpus.containment import COUNTS, find_contained, measure_containment, screen_contained
 from tests.corpus_prep.test_dedup import stored
 from tests.support.corpora import documents, generated
@@ -93,3 +95,16 @@ def test_documents_that_share_a_template_are_counted_and_cost_no_pairs_of_all(pl
     measured = {(r["part"], r["metric"]): r["value"] for r in rows}
     assert measured["contained", "dropped: contained"] == 1
     assert measured["containments", "documents with boilerplate"] == 201
+
+
+def test_shingles_of_other_documents_in_every_slot_are_no_boilerplate(place, monkeypatch):
+    def as_in_a_large_corpus(folders, chosen):
+        return count_shingles(folders, chosen) + 150
+
+    monkeypatch.setattr(containment, "count_shingles", as_in_a_large_corpus)
+    _, containments, _ = found(place, list(generated(10, 5)))
+    counts = json.loads((containments.files / COUNTS).read_text())
+    assert counts == {
+        "documents with boilerplate": 0,
+        "documents of which half is boilerplate": 0,
+    }

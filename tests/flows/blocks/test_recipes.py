@@ -281,7 +281,7 @@ def test_musiques_questions_get_contexts_of_the_wanted_length(tmp_path, store):
     assert questions.tasks.num_rows == questions.contexts.num_rows == 12 and questions.evidence
 
 
-def test_linked_pages_are_the_context_of_a_question(tmp_path):
+def test_linked_pages_are_the_context_of_a_question(tmp_path, caplog):
     """SEAL has a list of addresses, FRAMES a list written as text. Without any page there is no
     question."""
     seal = [
@@ -307,6 +307,7 @@ def test_linked_pages_are_the_context_of_a_question(tmp_path):
     assert columns is not None
     [item] = items_of(found, "frames", columns)
     assert (item["context"], item["references"]) == ("Page one.", ["1999"])
+    assert "questions with only some of their pages as context: 1" in caplog.text
 
 
 def test_pages_are_read_from_rows_by_their_addresses(tmp_path, monkeypatch):
@@ -393,3 +394,11 @@ def test_a_saved_page_may_hold_any_kind_of_line_break(tmp_path):
     row = {"url": "https://one", "text": "first\u2028second\u0085third"}
     pages.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     assert read_pages(["https://one"], "http://127.0.0.1:9/", pages) == {}
+
+
+def test_a_page_whose_line_was_cut_off_is_read_again(tmp_path, reading_service):
+    pages = tmp_path / "pages.jsonl"
+    pages.write_text('{"url": "https://a/1", "text": "One."}\n{"url": "https://a/2", "te')
+    assert read_pages(["https://a/1", "https://a/2"], reading_service, pages) == {}
+    saved = [json.loads(line) for line in pages.read_text().splitlines()]
+    assert [row["text"] for row in saved] == ["One.", "Text of /https://a/2."]
