@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from corpus_prep.contamination.words import count_words
 from corpus_prep.corpus import Corpus, sql, view_parquet
@@ -46,7 +45,7 @@ def find_alike(
 
 def _bands(passages: pa.Table, settings: MinHashing) -> pa.Table:
     """The band table of the passages to compare: passage (its row), band, hash."""
-    is_compared = pc.is_in(passages["kind"], value_set=pa.array(KINDS)).to_numpy()
+    is_compared = np.isin(passages["kind"].to_numpy().astype(str), KINDS)
     numbers = np.flatnonzero(is_compared & (count_words(passages["text"]) >= MIN_WORDS))
     hashes, _ = band_hashes(passages["text"].take(numbers).combine_chunks(), settings)
     bands = np.tile(np.arange(settings.num_bands, dtype=np.int32), len(numbers))
