@@ -176,7 +176,7 @@ def finished(study: Study, seeds: Sequence[int] | None = None, known: Runs | Non
     for variant, ends in runs.items():
         numbers = sorted({*study.seeds(variant), *(seeds or ())})
         for seed in (Seed(study, number) for number in numbers):
-            if known and seed in known[variant]:
+            if known and seed in known.get(variant, {}):
                 ends[seed] = known[variant][seed]
                 continue
             asked = request(study, variant, seed.number)
@@ -513,14 +513,16 @@ def _play_variants(
     part: Part,
 ) -> None:
     kept = KeptRuns.load(kept_file(study.name))
-    runs: Runs | None = None
+    runs: Runs = {}
     position = itertools.count()
     for variant in variants:
+        known = dict(runs)
         for seed in unique(study, variant, seeds):
             asked = request(study, variant, seed)
             if is_in_part(next(position), part) and (again or kept.get(asked) is None):
                 play(on_gpu(asked) if gpu else asked, pool)
-        runs = finished(study, seeds, runs)
+                known.pop(variant, None)  # the store holds runs that only the kept file did
+        runs = finished(study, seeds, known)
         begun = {name: ends for name, ends in runs.items() if ends}
         with one_at_a_time():
             print(report(study, begun), flush=True)

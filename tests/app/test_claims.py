@@ -353,6 +353,23 @@ def test_a_study_is_reported_after_each_variant_with_all_that_is_finished(
     assert [looked_at[f"toy-whole-{n}"] for n in range(3)] == [1, 1, 1]
 
 
+def test_kept_runs_that_are_played_again_are_looked_at_again(seeds, played, monkeypatch):
+    """After the first variant the second is known by what the file kept of it."""
+    kept = SimpleNamespace(stopped="")
+    monkeypatch.setattr(
+        claims.KeptRuns, "load", lambda path: SimpleNamespace(get=lambda asked: kept)
+    )
+    in_store = []
+    monkeypatch.setattr(
+        claims,
+        "report",
+        lambda study, runs: in_store.append([end.in_store for end in runs["no Memory"].values()]),
+    )
+    monkeypatch.setattr(sys, "argv", ["claims", "scope", "--seeds", "0", "1", "--again"])
+    claims.main()
+    assert in_store == [[False] * 3, [True] * 3]
+
+
 def test_what_is_left_is_listed_and_nothing_is_played(seeds, played, monkeypatch, capsys):
     """The finished run took two minutes, and so may the others."""
     monkeypatch.setattr(claims, "seconds", lambda run: 120.0 if run == "toy-whole-2" else 0.0)

@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from matplotlib.axes import Axes
 
 from flows.app import claims
 from flows.app.command.study import read_part
 from flows.app.phase import play
+from flows.app.phase.figure import draw_diagram
 from flows.app.phase.grid import CLEAN, OWN, Cell, Grid
 from flows.app.phase.kept_findings import load
 from flows.app.phase.results import propose
@@ -40,7 +42,7 @@ def write(store, cell, seed, scores, flat_group=0.1):
         if iteration:
             measured = {"verdict_error": 0.2, "flat_group": flat_group * iteration}
             rows = [
-                row("evaluations", benchmark="batch monitor", metric=metric, score=value)
+                row("evaluations", benchmark="batch monitor", metric=metric, score=value, n=100)
                 for metric, value in measured.items()
             ]
             publish(place.phase("training").step(1), "evaluations", *rows, label="batch")
@@ -68,6 +70,57 @@ def test_a_cell_has_the_gain_of_its_seeds_and_says_which_collapsed(store, tmp_pa
     assert (cell["collapsed"], cell["in iteration"]) == (1, 2)
     assert cell["verdict error"] == pytest.approx(0.2)
     assert (tmp_path / "bench" / "phase.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_verdict_of_a_run_counts_the_same_however_many_a_step_has(store, tmp_path):
+    """20 wrong of 100 in the step that `write` gives it, and 1 of 300 more."""
+    write(store, MISTAKE, 0, (0.5, 0.6))
+    place = store.run(MISTAKE.run_name(0)).iteration(1).phase("training").step(2)
+    error = row("evaluations", benchmark="b monitor", metric="verdict_error", score=1 / 300, n=300)
+    publish(place, "evaluations", error, label="batch")
+    [cell], _, _ = reported(store, tmp_path, {MISTAKE.run_name(0): (MISTAKE, claims.End())})
+    assert cell["verdict error"] == pytest.approx(21 / 400)
+
+
+def test_the_gain_is_drawn_over_the_share_of_verdicts_that_were_wrong(tmp_path, monkeypatch):
+    """Whatever the share is that the shape of error was applied to; unmeasured cells are left
+    out."""
+    cells = [
+        {"errors": CLEAN, "share": 0.0, "verdict error": 0.0, "before": 0.5, "last": 0.8},
+        {"errors": "mistake", "share": 0.4, "verdict error": 0.25, "before": 0.5, "last": 0.6},
+        {"errors": "mistake", "share": 0.2, "verdict error": 0.1, "before": 0.5, "last": 0.7},
+        {"errors": "mistake", "share": 0.7, "verdict error": None, "before": 0.5, "last": 0.6},
+    ]
+    drawn = []
+    plot = Axes.plot
+    monkeypatch.setattr(
+        Axes, "plot", lambda axes, x, y, **style: drawn.append((x, y)) or plot(axes, x, y, **style)
+    )
+    draw_diagram([{"method": "spice", **cell} for cell in cells], tmp_path / "phase.png")
+    [(errors, gains)] = drawn
+    assert errors == [0.0, 0.1, 0.25]
+    assert gains == pytest.approx([0.3, 0.2, 0.1])
+
+
+def test_a_run_that_only_the_kept_file_had_is_of_the_store_once_it_was_played_again(
+    store, monkeypatch
+):
+    """Else its scores would stay those of the first time."""
+    again = replace(GRID, shapes=[], seeds=1)
+    name = Cell("spice", CLEAN, 0.0).run_name(0)
+    monkeypatch.setattr(claims, "next_stage", lambda asked: (None, ""))
+    monkeypatch.setattr(claims, "play", lambda asked, pool: None)
+    reports = []
+    monkeypatch.setattr(play, "report", lambda grid, runs: reports.append(dict(runs)))
+    kept = {name: (Cell("spice", CLEAN, 0.0), claims.End(in_store=False))}
+    finished = play.finished
+    monkeypatch.setattr(
+        play,
+        "finished",
+        lambda grid, known=None: finished(grid, kept if known is None else known),
+    )
+    play.play_grid(again, again=True)
+    assert [runs[name][1].in_store for runs in reports[:2]] == [False, True]
 
 
 def test_a_run_that_stopped_by_itself_has_collapsed_in_the_iteration_that_it_did_not_end(
@@ -128,7 +181,7 @@ def test_findings_are_counted_by_the_share_of_errors_and_outlive_the_store(
     _, _, findings = reported(store, tmp_path, runs)
     [falls] = [r for r in findings if r["finding"] == "score_falls"]
     assert (falls["clean"], falls["own verdicts"]) == ("0 of 1", "0 of 0")
-    assert (falls["40% err"], falls["10% err"]) == ("1 of 1", "0 of 0")
+    assert (falls["share 40%"], falls["share 10%"]) == ("1 of 1", "0 of 0")
     assert (falls["failures warned of"], falls["delay"]) == ("1 of 1", 0)
 
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "other"))

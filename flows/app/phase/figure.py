@@ -1,4 +1,5 @@
-"""The diagram: one panel a method, one line a shape of error, the gain over the share of errors."""
+"""The diagram: one panel a method, one line a shape of error, the gain over the share of wrong
+verdicts."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ def draw_diagram(cells: Sequence[Row], path: Path) -> None:
     """Write the diagram of a table of cells as a PNG file.
 
     Points are the mean gain in held-out score over the base model; below 0 a method has made its
-    model worse. The shares of all shapes begin at the clean runs.
+    model worse. The lines of all shapes begin at the clean runs and follow the shares of the grid.
+    Cells whose verdicts were not measured have no point.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -29,13 +31,14 @@ def draw_diagram(cells: Sequence[Row], path: Path) -> None:
 
 
 def _paint(axes: Any, method: str, rows: Sequence[Row]) -> None:
-    clean = [row for row in rows if row["errors"] == CLEAN]
     own = [row for row in rows if row["errors"] == OWN]
-    shapes = by([row for row in rows if row["errors"] not in (CLEAN, OWN)], "errors")
+    measured = [row for row in rows if row["errors"] != OWN and row["verdict error"] is not None]
+    clean = [row for row in measured if row["errors"] == CLEAN]
+    shapes = by([row for row in measured if row["errors"] != CLEAN], "errors")
     for colour, (shape, of_shape) in zip(PALETTE, shapes.items(), strict=False):
         points = sorted(clean + of_shape, key=lambda row: row["share"])
         axes.plot(
-            [row["share"] for row in points],
+            [row["verdict error"] for row in points],
             [row["last"] - row["before"] for row in points],
             marker="o",
             color=colour,
@@ -46,6 +49,6 @@ def _paint(axes: Any, method: str, rows: Sequence[Row]) -> None:
         gain = row["last"] - row["before"]
         axes.axhline(gain, color=GREY, linestyle=":", label="its own verdicts")
     axes.set_title(method, loc="left")
-    axes.set_xlabel("share of verdicts that err")
+    axes.set_xlabel("share of verdicts that were wrong")
     axes.set_ylabel("gain in held-out score")
     axes.legend(frameon=False, fontsize=8)

@@ -22,7 +22,7 @@ OWN = "own"  # the shape of the cells whose verdicts are the method's own
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the diagram: `share` of the verdicts err in the way of `shape`."""
+    """One point of the diagram: errors of `shape` in `share` of the cases (`tasks/noise.py`)."""
 
     method: str
     shape: str

@@ -24,10 +24,12 @@ NAME = "phase"
 Finished = dict[str, tuple[Cell, claims.End]]
 NOTE = (
     "Written by `selfplay study phase` after every run. Scores are of one sampled answer to each of"
-    " 2,000 held-out questions; *verdict error* is the share of verdicts that were not the truth. A"
-    " run has collapsed once its score is two standard errors below that of its base model. It has"
-    " failed if it collapsed, or gained less than half of what the clean runs gain on average; else"
-    " it is healthy.\n"
+    " 2,000 held-out questions. *share* is that of the answers or tasks whose verdicts follow the"
+    " shape of error (`tasks/noise.py`); some of these verdicts are right all the same, so that"
+    " *verdict error*, the share of all verdicts that were not the truth, may be lower. A run has"
+    " collapsed once its score is two standard errors below that of its base model. It has failed"
+    " if it collapsed, or gained less than half of what the clean runs gain on average; else it is"
+    " healthy.\n"
 )
 MONITORS_NOTE = (
     "What the monitors would have done: their limit in the profile, and the strictest limit that"
@@ -36,7 +38,8 @@ MONITORS_NOTE = (
 )
 FINDINGS_NOTE = (
     "The findings of `selfplay findings` after each iteration: in how many runs a rule spoke at"
-    " all, by the share of verdicts that err, and what it warned of.\n"
+    " all, by the share of answers or tasks that the shape of error is applied to, and what it"
+    " warned of.\n"
 )
 
 
@@ -76,6 +79,7 @@ def play_grid(
             if again or run.name not in runs:
                 asked = grid.request(run.cell, run.seed)
                 claims.play(claims.on_gpu(asked) if gpu else asked, pool)
+                runs.pop(run.name, None)  # the store holds it now, if only the kept file did
                 runs = finished(grid, runs)
                 with claims.one_at_a_time():
                     report(grid, runs)

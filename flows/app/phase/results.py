@@ -141,8 +141,8 @@ class Results:
         return row
 
     def findings(self) -> list[Row]:
-        """One row per method and finding: in how many runs it spoke, by the share of verdicts that
-        err, and its warnings."""
+        """One row per method and finding: in how many runs it spoke, by the share of answers or
+        tasks that an error is applied to, and its warnings."""
         rows = []
         for method in self.grid.methods:
             of_method = {line["run"] for line in self.found}
@@ -158,7 +158,7 @@ class Results:
             if rule in line["rules"]:
                 first[line["run"]] = line["iteration"]
         groups: dict[str, list[str]] = {"clean": [], "own verdicts": []}
-        groups |= {f"{share:.0%} err": [] for share in self.grid.shares}
+        groups |= {f"share {share:.0%}": [] for share in self.grid.shares}
         for run in of_method:
             groups[_group(self.runs[run])].append(run)
         return {
@@ -205,13 +205,13 @@ def _group(cell: Cell) -> str:
     """The column of a cell in the table of findings.
 
     >>> _group(Cell("spice", "task", 0.4)), _group(Cell("spice", OWN, 0.0))
-    ('40% err', 'own verdicts')
+    ('share 40%', 'own verdicts')
     """
     if cell.shape == CLEAN:
         return "clean"
     if cell.shape == OWN:
         return "own verdicts"
-    return f"{cell.share:.0%} err"
+    return f"share {cell.share:.0%}"
 
 
 def first_alarm(name: str, measured: Iterable[Row], run: str, limit: float | None) -> int | None:

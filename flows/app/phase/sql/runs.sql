@@ -1,4 +1,4 @@
--- How each run of the grid ended.
+-- How each run of the grid ended. The shares of wrong verdicts are of all verdicts of a run, however many each step had.
 --
 -- Grain: a run.
 -- Inputs: evaluations; $runs, their names; $benchmark and $metric, the held-out score; $collapse_errors, how many standard
@@ -27,10 +27,12 @@ collapsed as (
 verdicts as (
     select
         run,
-        avg(score) filter (where metric = 'verdict_error') as verdict_error,
-        avg(score) filter (where metric = 'wrong_passes') as wrong_passes
+        sum(score * n) filter (where metric = 'verdict_error')
+        / sum(n) filter (where metric = 'verdict_error') as verdict_error,
+        sum(score * n) filter (where metric = 'wrong_passes')
+        / sum(n) filter (where metric = 'wrong_passes') as wrong_passes
     from evaluations
-    where run in (select unnest($runs)) and metric in ('verdict_error', 'wrong_passes')
+    where run in (select unnest($runs)) and metric in ('verdict_error', 'wrong_passes') and score is not null
     group by run
 )
 
