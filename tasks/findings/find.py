@@ -30,6 +30,9 @@ from warehouse.stopped import stopped
 Ask = Callable[[str, dict[str, Any]], list[Row]]  # a statement and its parameters
 MOST_ROWS = 50
 BROKEN = "note"
+# what a statement, or the template of a sentence, may raise: a missing column, a null that is
+# written as a number, ...
+WRONG_RULE = (duckdb.Error, LookupError, ValueError, TypeError, AttributeError)
 
 
 class _Sentences(string.Formatter):
@@ -52,9 +55,9 @@ class Finding:
     unit, or None; `comparison` says in words what that is. `sql` selects the rows of the finding as
     `selfplay sql` takes it. `rows` are its first rows, at most MOST_ROWS: their columns depend on
     the rule, and link as everywhere by `rollout_id`, `task_id`, `group_id`, `judge_rollout_id` and
-    the place (iteration, phase, step). `page` is the page of the viewer that shows such rows:
-    judge, rollouts, group, candidates, updates, stages, overview or sql. `iteration`, `phase` and
-    `step` say where it holds, or None.
+    the place (iteration, phase, step). `page` is the page of the viewer that shows such rows,
+    one of `tasks.findings.rules.PAGES`. `iteration`, `phase` and `step` say where it holds, or
+    None.
     """
 
     rule: str
@@ -83,13 +86,16 @@ def findings(
     """The findings of a run, up to an iteration if one is given; the gravest first.
 
     `folders` hold further rules; `only` names the one rule that is asked for. A rule that cannot be
-    read or computed is a finding of its own, which says why.
+    read or computed is a finding of its own, which says why. What stopped the run is no finding of
+    the iterations before its last.
     """
     tables = lake.tables(run)
     near = None
     if iteration is not None:
         near = tables_until(tables, iteration)
-    cause = stopped(lake.store, run)
+    cause = None
+    if near is None or len(near) == len(tables):
+        cause = stopped(lake.store, run)
     values = {
         "run": run,
         "made": described(near if near is not None else tables),
@@ -109,7 +115,7 @@ def findings(
             continue
         try:
             finding = _apply(rule, ask, values)
-        except (duckdb.Error, KeyError, ValueError) as problem:
+        except WRONG_RULE as problem:
             finding = _broken(rule.name, f"the rule {rule.name} cannot be computed: {problem}")
         if finding is not None:
             of_run.append(finding)

@@ -35,6 +35,17 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SHIPPED = HERE / "rules"
 SEVERITIES = ("serious", "warning", "note")  # the gravest first
+PAGES = (  # of the viewer
+    "candidates",
+    "documents",
+    "group",
+    "judge",
+    "overview",
+    "rollouts",
+    "sql",
+    "stages",
+    "updates",
+)
 NEEDED = ("title", "severity", "sentence", "compared with", "page")
 FIELD = re.compile(r"-- (?P<name>[a-z][a-z ]*|\$\w+ = [^:]+):\s+(?P<text>.*)")
 CONTINUED = re.compile(r"--\s+(?P<text>\S.*)")
@@ -74,11 +85,13 @@ def _read_or_error(file: Path) -> Rule | Unreadable:
         return read_rule(file)
     except Unreadable as problem:
         return problem
+    except (OSError, UnicodeDecodeError) as problem:
+        return Unreadable(f"{file}: {problem}")
 
 
 def read_rule(file: Path) -> Rule:
     """Read a rule from an SQL file with a header. Raises Unreadable for a file without one of the
-    header's fields, with an unknown severity, or without `-- rows:`."""
+    header's fields, with an unknown severity or page, or without `-- rows:`."""
     text = file.read_text(encoding="utf-8")
     fields = _header(text)
     if missing := [name for name in NEEDED if name not in fields]:
@@ -87,6 +100,8 @@ def read_rule(file: Path) -> Rule:
         raise Unreadable(
             f"{file}: severity {fields['severity']!r} is none of {', '.join(SEVERITIES)}"
         )
+    if fields["page"] not in PAGES:
+        raise Unreadable(f"{file}: page {fields['page']!r} is none of {', '.join(PAGES)}")
     statements = ROWS.split(text)
     if len(statements) != 2:
         raise Unreadable(

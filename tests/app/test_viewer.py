@@ -258,6 +258,24 @@ def test_a_table_that_is_published_is_seen_at_the_next_look(browser, store):
     assert "another world" in browser.get("/run/mine").text
 
 
+@pytest.mark.parametrize(
+    ("text", "regex", "match"),
+    [
+        (r"\bcat", True, "cat"),
+        (r"\pL+$", True, "dog"),  # Python's `re` does not know \pL
+        ("cat. (", False, "cat. ("),
+    ],
+)
+def test_a_match_is_marked_where_the_statement_found_it(browser, store, text, regex, match):
+    """And not by another search in Python, which differs and can take forever."""
+    place = store.run("mine").iteration(1)
+    said = "concatenate the cat. (a dog"
+    publish(place, "rollouts", row("rollouts", rollout_id="r", reply=said))
+    answer = browser.get("/search/rollouts", params={"text": text, "regex": regex})
+    before = said[: said.rindex(match)]
+    assert f'{before}<span class="hit">{match}</span>' in answer.text
+
+
 def test_what_is_being_made_is_shown_with_its_rows_so_far(browser, store):
     place = lay(store)
     shards = store.shards(

@@ -2,7 +2,7 @@
 -- severity:      serious
 -- sentence:      {num} of {n} held-out questions ({number:%}) occur word for word among the training tasks{gap}.
 -- compared with: nothing
--- page:          search
+-- page:          sql
 -- $z = 2:        standard errors of the share
 -- $least = 0.01: share from which on the rule speaks
 -- grain:         the run, if training has held-out questions

@@ -41,17 +41,18 @@ of_iteration as (
     select iteration, role, count(*) as n, count(*) filter (where stale) as num
     from trained
     group by iteration, role
+),
+compared as (
+    select
+        *,
+        num / n as number,
+        first_value(num / n) over (partition by role order by iteration) as compared_with
+    from of_iteration
 )
-select
-    iteration,
-    role,
-    n,
-    num,
-    num / n as number,
-    first_value(num / n) over (partition by role order by iteration) as compared_with
-from of_iteration
+select iteration, role, n, num, number, compared_with
+from compared
 where num > $least * n
-order by num / n desc
+order by number desc
 limit 1;
 
 -- rows: the rollouts of another policy

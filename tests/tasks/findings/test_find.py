@@ -2,8 +2,10 @@
 
 import json
 
+import pytest
+
 from tasks.findings.find import findings
-from tasks.findings.rules import Rule, read_rules
+from tasks.findings.rules import Rule, Unreadable, read_rules
 from tests.tasks.findings.given import RUN, at, found, rows
 from warehouse.lake import Lake
 from warehouse.query import query
@@ -64,6 +66,33 @@ def test_a_rule_that_cannot_be_read_or_computed_says_so_and_the_others_still_spe
     assert len(sentences) == 3
     assert "its header has no line `-- page: ...`" in sentences[0]
     assert "the rule wrong cannot be computed" in sentences[2] and "anser" in sentences[2]
+
+
+@pytest.mark.parametrize(
+    "sentence", ["{compared_with:.2f}", "{}", "{number.x}", "{missing}", "{number:d}"]
+)
+def test_a_sentence_that_cannot_be_written_is_a_finding_of_its_own(store, tmp_path, sentence):
+    (tmp_path / "own.sql").write_text(OWN.replace('are "yes".', sentence))
+    rows(at(store, 1), "answers", {"rollout_id": "a", "answer": "yes"})
+    [finding] = findings(Lake(store), RUN, folders=(tmp_path,))
+    assert finding.sentence.startswith("the rule own cannot be computed")
+
+
+def test_a_file_in_another_encoding_or_with_an_unknown_page_is_no_rule(store, tmp_path):
+    (tmp_path / "latin.sql").write_bytes(OWN.replace("short", "kürzere").encode("latin-1"))
+    (tmp_path / "search.sql").write_text(OWN.replace("rollouts\n--", "search\n--", 1))
+    latin, page = [one for one in read_rules((tmp_path,)) if isinstance(one, Unreadable)]
+    assert "latin.sql: 'utf-8' codec can't decode" in str(latin)
+    assert "page 'search' is none of candidates, documents" in str(page)
+
+
+def test_what_stopped_a_run_is_no_finding_of_an_earlier_iteration(store):
+    for iteration in (1, 2):
+        rows(at(store, iteration), "answers", {"rollout_id": f"a{iteration}", "answer": "no"})
+    store.keep(RUN, STOPPED, {"kind": "Alarm", "why": "too few tasks", "at": "now"})
+    lake = Lake(store)
+    assert findings(lake, RUN, iteration=1) == []
+    assert [one.rule for one in findings(lake, RUN, iteration=2)] == ["stopped"]
 
 
 def test_the_error_that_stopped_a_run_stands_first(store, tmp_path):

@@ -308,6 +308,23 @@ def test_updates_on_rollouts_of_an_earlier_policy_are_found(store, sampled_by, p
         assert [stale["rollout_id"] for stale in finding.rows] == ["a"]
 
 
+def test_a_share_of_stale_rollouts_is_compared_with_that_of_the_first_iteration(store):
+    """None of the first iteration's rollouts is stale, all of the second's are."""
+    for name in ("p0", "p1"):
+        policy = {"policy": name, "role": "solver", "policy_hash": f"hash of {name}"}
+        rows(store.run(RUN).phase(name), "policies", policy)
+    for iteration in (1, 2):
+        place = at(store, iteration)
+        rollout = {"rollout_id": f"a{iteration}", "role": "solver", "policy": "p0"}
+        rows(place, "rollouts", {**rollout, "policy_hash": "hash of p0"})
+        rows(place, "batches", {"rollout_id": f"a{iteration}", "advantage": 1.0})
+        updated = {"role": "solver", "policy": f"p{iteration}", "parent": f"p{iteration - 1}"}
+        rows(place, "updates", updated)
+    finding = found(store, "stale_policy")
+    assert finding is not None
+    assert (finding.iteration, finding.number, finding.compared_with) == (2, 1.0, 0.0)
+
+
 # replies
 
 
@@ -500,6 +517,7 @@ def test_held_out_questions_in_training_are_found(store, num_shared):
         assert finding is not None
         assert finding.sentence.startswith("10 of 100 held-out questions (10%) occur word")
         assert finding.rows[0]["held_out_task_id"] == "h0"
+        assert finding.page == "sql"  # no page of the viewer shows both
 
 
 def test_a_file_of_questions_to_train_on_is_not_held_out(store):

@@ -66,13 +66,14 @@ def results(
     if kind not in KINDS:
         raise HTTPException(404, f"there is no search by {kind}")
     scope = run if run in view.lake.catalogue.runs() else ALL_RUNS
+    pattern = text if regex else re.escape(text)
     rows: list[Row] = []
     problem = None
     try:
         if kind == "rollouts" and (text or role):
-            rows = view.rows("search_rollouts", run=scope, text=text, regex=regex, role=role)
+            rows = view.rows("search_rollouts", run=scope, pattern=pattern, role=role)
         elif text:
-            rows = view.rows(f"search_{kind}", run=scope, text=text, regex=regex)
+            rows = view.rows(f"search_{kind}", run=scope, text=text, pattern=pattern)
     except duckdb.InvalidInputException as fault:
         problem = str(fault)
     page, key = KINDS[kind]
@@ -80,31 +81,25 @@ def results(
         {
             **row,
             "url": url(page, row["run"], id=row[key]),
-            "hit": _around(row["text"] or "", text, regex),
+            "hit": _around(row["text"] or "", row["found"]["before"], row["found"]["match"]),
         }
         for row in rows
     ]
     return view.page("results", kind, problem=problem, rows=hits, hits=HITS)
 
 
-def _around(whole: str, text: str, regex: bool) -> Markup:
-    """The match, with a little of the text before and after it."""
-    start, end = _match(whole, text, regex)
-    hit = Markup('<span class="hit">{}</span>').format(shown(whole[start:end], cut=4 * AROUND))
+def _around(whole: str, before: str, match: str) -> Markup:
+    """A match, with a little of the text on either side.
+
+    DuckDB says what stands before it: patterns are matched in linear time there, while Python's
+    `re` takes longer than anyone waits for some of them.
+    """
+    start = len(before)
+    end = start + len(match)
+    hit = Markup('<span class="hit">{}</span>').format(shown(match, cut=4 * AROUND))
     around = shown(whole[max(0, start - AROUND) : start]) + hit + shown(whole[end : end + AROUND])
     if start > AROUND:
         around = Markup("…") + around
     if end + AROUND < len(whole):
         around += "…"
     return around
-
-
-def _match(whole: str, text: str, regex: bool) -> tuple[int, int]:
-    """Where the text or pattern begins and ends; the beginning of the whole if it is not there,
-    since DuckDB's patterns (RE2) are not quite Python's."""
-    pattern = text if regex else re.escape(text)
-    try:
-        match = re.search(pattern, whole)
-    except re.error:
-        return 0, 0
-    return match.span() if match else (0, 0)
