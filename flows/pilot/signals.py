@@ -77,8 +77,8 @@ class LimitedMetric:
 class Signals:
     """All that a verdict rests on.
 
-    `agreement`: the mean share of a judge's votes on an answer that the majority of them agrees
-    with, from 0.5 (chance) to 1; None if no judge votes several times. `metrics`: what has a
+    `agreement`: the mean share of pairs of a judge's votes on an answer that agree, where 0.5 is
+    chance; None if no judge votes several times. `metrics`: what has a
     limit in the configuration. `seconds`: what the stages of the pilot took. `num_tokens`:
     sampled in the pilot. `num_steps`: how often the run repeats what the pilot did once.
     `findings`: the serious ones, such as rewards that are at chance by the truth of a built-in

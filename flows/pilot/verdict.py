@@ -23,7 +23,7 @@ FEW_GROUPS = 8  # with contrast, in an update: below it, one odd group turns the
 LEAST_CONTRAST = 0.05  # of a role's groups
 LEAST_PASSED = 0.02  # of a filter's candidates
 FEW_PASSED = 0.1
-FEW_AGREE = 0.6  # of a judge's votes with their majority; 0.5 is chance
+FEW_AGREE = 0.6  # of the pairs of a judge's votes on one answer; 0.5 is chance
 MANY_CUT_OFF = 0.5  # of a role's replies
 BETTER_REPLIES = "Add worked examples to the prompt, or use a larger model."
 OTHER_QUESTIONS = "Let a stronger model write the questions."
@@ -97,8 +97,8 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
     if signals.agreement is not None and signals.agreement < FEW_AGREE:
         yield Reason(
             "weak signal",
-            f"a judge's votes on one answer agree with their majority in"
-            f" {percent(signals.agreement)} of cases, and 50% is chance",
+            f"two votes of a judge on one answer agree in {percent(signals.agreement)} of cases,"
+            " and 50% is chance",
             STRONGER_JUDGE,
         )
     if signals.caution:

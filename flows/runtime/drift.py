@@ -137,9 +137,11 @@ class Drift:
                 earlier=earlier,
             )
 
-    def mean_rewards(self, before: int) -> list[float]:
-        """The mean reward of each iteration before `before`."""
-        return [sum(some) / len(some) for t, some in sorted(self.rewards.items()) if t < before]
+    def mean_rewards(self, before: int) -> list[float | None]:
+        """The mean reward of each iteration before `before`, from the first on; None for an iteration
+        without rewards."""
+        of_iteration = (self.rewards.get(t) for t in range(1, before))
+        return [sum(some) / len(some) if some else None for some in of_iteration]
 
     def earlier_tasks(self, iteration: int) -> list[Table]:
         """The tables of tasks that were written in the iterations before `iteration`."""

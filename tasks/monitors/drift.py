@@ -110,27 +110,33 @@ Scored = Sequence[float | None]  # a mean and its standard error
 def divergence(
     *,
     held_out: Mapping[str, Sequence[Scored]],
-    rewards: Sequence[float],
+    rewards: Sequence[float | None],
     passes: Mapping[str, Sequence[Scored]],
 ) -> Measured:
     """Count how often a held-out score fell while the training reward rose, and how often pass@k
     (`passes`, at the largest k) fell while the score rose.
 
     `held_out` and `passes` give, by benchmark, the mean and standard error of every iteration from
-    the first on; `rewards` gives the mean of every iteration but the first. A fall exceeds `FALL`
-    standard errors of the difference.
+    the first on; `rewards` gives the mean of every iteration but the first, None for one without
+    rewards, which is compared with none. A fall exceeds `FALL` standard errors of the difference.
     """
     for benchmark, scores in held_out.items():
         steps = range(2, min(len(scores), len(rewards) + 1))
         yield (
             f"falls{OF}{benchmark}",
-            float(sum(rewards[t - 1] > rewards[t - 2] and _fell(scores, t) for t in steps)),
+            float(sum(_rose(rewards, t) and _fell(scores, t) for t in steps)),
         )
         several = passes.get(benchmark, ())
         steps = range(1, min(len(scores), len(several)))
         if several:
             narrower = (_higher(scores, t) and _fell(several, t) for t in steps)
             yield f"narrowings{OF}{benchmark}", float(sum(narrower))
+
+
+def _rose(rewards: Sequence[float | None], t: int) -> bool:
+    before = rewards[t - 2]
+    now = rewards[t - 1]
+    return before is not None and now is not None and now > before
 
 
 def _higher(scores: Sequence[Scored], t: int) -> bool:

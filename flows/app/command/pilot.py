@@ -98,7 +98,7 @@ def _show(signals: Signals, verdict: Verdict) -> None:
     if signals.rewards:
         print_table(_of_rewards(signals), "groups of rewards")
     if signals.agreement is not None:
-        click.echo(f"votes on one answer agree with their majority: {percent(signals.agreement)}")
+        click.echo(f"two votes on one answer agree: {percent(signals.agreement)}")
     if signals.metrics:
         rows = [
             {"measured": each.metric, "mean": f"{each.value:.3f}", "limit": each.limit}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from flows.rzero.flow import rzero_iteration
 from flows.scope.config import Config as Scope
 from flows.settings import profile
 from tests.flows.rzero.test_played import CANDIDATES, SETTINGS, TRAINING, speaker
+from tests.support.rows import publish, row
 from tests.support.scripted_play import Script, any_text_model, perform
 from warehouse.schemas import UPDATES
 from warehouse.store import Store
@@ -99,3 +101,17 @@ def test_the_first_step_is_one_of_every_phase() -> None:
     }
     mean = round((cfg.challenger.steps + cfg.solver.steps) / 2)
     assert num_steps(cfg) == cfg.iterations * mean
+
+
+def test_votes_at_random_agree_in_half_of_their_pairs(store: Store) -> None:
+    """All four pairs of votes that two coins can give, and all eight triples."""
+    place = store.run("r").iteration(1)
+    answers = [*itertools.product((0, 1), repeat=2), *itertools.product((0, 1), repeat=3)]
+    votes = [
+        row("votes", judge_rollout_id=f"{number}-{n}", rollout_id=f"a{number}", vote=vote)
+        for number, of_answer in enumerate(answers)
+        for n, vote in enumerate(of_answer)
+    ]
+    publish(place, "votes", *votes, row("votes", rollout_id="judged once", vote=1))
+    signals = measure(store, "r", profile.load(Config, "micro"), Notes())
+    assert signals.agreement == pytest.approx(0.5)

@@ -78,7 +78,7 @@ def test_readable_replies_and_rewards_that_differ_are_enough() -> None:
         ({"rewards": (replace(GROUPS, num_with_contrast=1),)}, "no signal", "differ in 1 of 40"),
         ({"rewards": (replace(GROUPS, num_with_contrast=5),)}, "weak signal", "in only 5 of 40"),
         ({"rewards": ()}, "no signal", "no rollout has a reward"),
-        ({"agreement": 0.55}, "weak signal", "in 55% of cases"),
+        ({"agreement": 0.55}, "weak signal", "two votes of a judge on one answer agree in 55%"),
         ({"findings": (serious("rewards_at_chance"),)}, "no signal", "verdicts are wrong on 51%"),
         ({"findings": (serious("judge_errs_in_training"),)}, "weak signal", "are wrong on 51%"),
         ({"findings": (serious("canaries_misjudged", 0.4),)}, "no signal", "are wrong on 51%"),

@@ -3,6 +3,7 @@ diverge from rewards."""
 
 import pytest
 
+from flows.runtime.drift import Drift
 from tasks.monitors.drift import components_share, divergence, repeated, survivors, trained_on
 from tasks.monitors.limits import Limits
 from tasks.monitors.monitor import BATCH, Alarm, watch
@@ -136,6 +137,8 @@ def series(*means, error=SURE):
         ((0.9, 0.5), (0.1,), 0),  # there is no reward before the first iteration
         ((0.5, 0.6, 0.5), (0.1, 0.2, 0.3, 0.4), 1),
         ((0.5, None, 0.4), (0.1, 0.2), 0),
+        ((0.5, 0.6, 0.5, 0.4), (0.1, None, 0.3), 0),  # nothing was rewarded in iteration 2
+        ((0.5, 0.6, 0.5, 0.4), (None, 0.1, 0.3), 1),
         ((0.5, 0.6, 0.5, 0.4), (0.1,), 0),  # the rewards of later iterations are unknown
     ],
 )
@@ -143,6 +146,14 @@ def test_a_held_out_score_falls_while_rewards_rise(scores, paid, falls):
     assert values(divergence(held_out=series(*scores), rewards=paid, passes={})) == {
         "falls of micro": [falls]
     }
+
+
+def test_an_iteration_without_rewards_keeps_its_place():
+    drift = Drift()
+    drift.rewards[1] += [0.1, 0.3]
+    drift.rewards[3] += [0.5]
+    assert drift.mean_rewards(before=5) == [0.2, None, 0.5, None]
+    assert sorted(drift.rewards) == [1, 3]
 
 
 def test_the_best_of_several_answers_falls_while_the_score_rises():
