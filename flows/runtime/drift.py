@@ -138,8 +138,8 @@ class Drift:
             )
 
     def mean_rewards(self, before: int) -> list[float | None]:
-        """The mean reward of each iteration before `before`, from the first on; None for an iteration
-        without rewards."""
+        """The mean reward of each iteration before `before`, from the first on; None where nothing
+        was rewarded."""
         of_iteration = (self.rewards.get(t) for t in range(1, before))
         return [sum(some) / len(some) if some else None for some in of_iteration]
 

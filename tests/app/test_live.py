@@ -2,10 +2,15 @@
 
 import io
 
+import httpx
+import pytest
 from rich.console import Console
 
 from flows.app.service import live
+from flows.app.service.api import API
+from flows.app.service.in_process import record_stages, recorded
 from flows.app.service.live import followed, log_file, screen, told
+from flows.app.service.site import Site
 from tests.tasks.findings.given import RUN, at, rows, score
 from warehouse.catalogue import Catalogue
 from warehouse.progress import Progress, progress
@@ -75,3 +80,32 @@ def test_off_the_terminal_new_steps_are_lines_and_stages_go_to_the_file(store, c
     assert "r: iteration 1 of 3, evaluation, step 1" not in shown
     assert f"log of all stages: {log_file(store, RUN)}" in shown
     assert len(log_file(store, RUN).read_text().splitlines()) == 2
+
+
+FLOW_RUN = {"id": "f", "name": "brave-fox"}
+
+
+@pytest.fixture
+def gone():
+    """A server that is gone once it has heard that the flow run is running."""
+
+    def answer(request):
+        if b"RUNNING" in request.content and b"dynamic_key" not in request.content:
+            return httpx.Response(200, json={})
+        raise httpx.ConnectError("connection refused")
+
+    return API(httpx.Client(base_url="http://server", transport=httpx.MockTransport(answer)))
+
+
+def test_a_flow_run_ends_as_it_did_if_its_server_is_gone(tmp_path, store, gone):
+    lay(store)
+    site = Site(tmp_path, tmp_path)
+    said = []
+    with recorded(site, gone, FLOW_RUN, said.append):
+        record_stages(gone, FLOW_RUN, store.tables(RUN), said.append)
+    assert said[:2] == [
+        "not recorded: the stages of the flow run (connection refused)",
+        "not recorded: the end of the flow run (connection refused)",
+    ]
+    with pytest.raises(KeyError, match="its own"), recorded(site, gone, FLOW_RUN, said.append):
+        raise KeyError("its own")

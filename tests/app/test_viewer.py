@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -390,6 +391,39 @@ def test_a_result_leads_to_the_pages_of_what_it_names(plain):
     page = open_page(plain, f"/sql/result?text={quote(text)}")
     assert {"/run/mine", "/run/mine/task?id=t1", "/run/mine/rollout?id=a1"} <= {*page.links()}
     assert "0.3" in page.text and "0.30000000000000004" not in page.text
+
+
+def test_sums_decimals_and_columns_that_begin_with_null_are_numbers(plain):
+    """And a figure leaves out what is no number, which JSON does not know."""
+    text = """
+        select sum(i) as total, 0.25::decimal(4, 2) as part, if(i > 1, i, null) as late,
+        if(i > 1, 'nan'::double, 0.5) as odd, i > 1 as large
+        from range(3) as t (i) group by i order by i
+    """
+    answer = plain.get("/sql/result", params={"text": text})
+    heads = [given.get("class") for tag, given in Elements(answer.text).found if tag == "th"]
+    assert heads == ["num", "num", "num", "num", None]
+    [form] = [given for _, given in Elements(answer.text).found if "data-figure" in given]
+    points = json.loads(form["data-figure"] or "", parse_constant=pytest.fail)
+    assert points == [
+        {"total": 0.0, "part": 0.25, "late": None, "odd": 0.5, "large": False},
+        {"total": 1.0, "part": 0.25, "late": None, "odd": 0.5, "large": False},
+        {"total": 2.0, "part": 0.25, "late": 2, "odd": None, "large": True},
+    ]
+
+
+def test_a_figure_of_the_whole_run_leads_to_its_rows_and_a_stage_to_its_own(browser, store):
+    """The figure of held-out scores names only the table, in whatever iteration and phase."""
+    place = lay(store).iteration(2).phase("evaluation")
+    publish(place, "evaluations", row("evaluations", benchmark="b", metric="score"), label="held")
+    for address, num_rows in (
+        ("/run/mine/table?name=evaluations", 2),
+        ("/run/mine/table?name=evaluations&iteration=1", 1),
+        ("/run/mine/table?name=tasks&iteration=1", 0),  # its tasks are those of a phase
+        ("/run/mine/table?name=tasks&iteration=1&phase=training", 1),
+    ):
+        statement = browser.get(address).headers["location"].replace("/sql?", "/sql/result?")
+        assert f"{num_rows} row" in open_page(browser, statement).text, address
 
 
 def test_pages_about_all_runs_keep_the_navigation_of_the_run_they_were_opened_from(plain):

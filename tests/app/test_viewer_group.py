@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flows.app.viewer.difference import difference
 from flows.app.viewer.equations import show
 from flows.app.viewer.pages.rollouts import fold, matrix
 from flows.eapo.config import Rewards
@@ -98,6 +99,23 @@ EQUATIONS: list[tuple[Any, dict[str, Any], dict[str, float], float]] = [
     ),
     (judge_rewards, {"pays_format": True}, {"format": 0.5}, 0.5),
 ]
+
+
+def test_replies_that_repeat_themselves_differ_as_a_whole():
+    """Word by word, their differences are hundreds, and would take minutes to find for a group."""
+    before = "So: " + "one two three four five " * 80 + "end"
+    after = "So: " + "four six two five one three seven " * 80 + "end"
+    compared = difference(before, after)
+    assert (compared.count("<del>"), compared.count("<ins>")) == (1, 1)
+    assert compared.startswith("So: <del>one two") and compared.endswith("three seven</ins> end")
+
+
+def test_the_same_beginning_and_end_are_never_compared():
+    """However long they are; only what lies between is marked."""
+    same = "word " * 5000
+    assert difference(f"{same}red {same}", f"{same}blue {same}") == (
+        difference(same, same) + difference("red", "blue") + difference(f" {same}", f" {same}")
+    )
 
 
 @pytest.mark.parametrize(("function", "settings", "components", "reward"), EQUATIONS)

@@ -89,6 +89,9 @@ def test_a_link_elsewhere_opens_a_page_but_runs_no_statement(stranger, key):
         asked = {"text": "select 1 as one"}
         assert stranger.get(path, params=asked, headers=linked).status_code == 403
         assert stranger.get(path, params=asked).status_code == 200
+    shown = stranger.get("/sql", params={"text": "select 17"}, headers=linked).text
+    assert "select 17" in shown and "/sql/result" not in shown
+    assert "/sql/result" in stranger.get("/sql", params={"text": "select 17"}).text
 
 
 def test_every_answer_forbids_inline_scripts_framing_and_requests_elsewhere(stranger, key):

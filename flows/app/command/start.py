@@ -170,7 +170,7 @@ def _run_in_process(
         try:
             method.run(request, rerun_request, force, loads=reason is None)
         finally:
-            record_stages(api, flow_run, _made_since(began, request.run))
+            record_stages(api, flow_run, _made_since(began, request.run), shown)
 
 
 def _made_since(began: float, run: str) -> list[Table]:

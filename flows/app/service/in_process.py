@@ -24,6 +24,7 @@ from warehouse.table import Table
 
 LOGGER = "selfplay"
 SEND_S = 2.0  # between two requests with lines of the log
+UNANSWERED = (httpx.TransportError, RuntimeError)  # by a server that is gone, or refuses
 Say = Callable[[str], None]
 
 
@@ -31,7 +32,8 @@ Say = Callable[[str], None]
 def recorded(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> Iterator[None]:
     """Record the block as a flow run that is PENDING on the server: its states and its log.
 
-    Its process file tells others that this process runs it or, after a kill, that it died.
+    Its process file tells others that this process runs it or, after a kill, that it died. If the
+    server no longer answers at the end, that is said, and the block ends as it did.
     """
     short = ShortLog(say)
     process = site.process(f"flow-{flow_run['id']}")
@@ -45,30 +47,45 @@ def recorded(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -
         short.end()
         message = f"{type(problem).__name__}: {problem}"
         log.keep(datetime.now(UTC), logging.ERROR, message)
-        log.end()
         state = "FAILED" if isinstance(problem, Exception) else "CANCELLED"
-        api.set_state(flow_run["id"], state, message)
+        with _if_the_server_answers("the end of the flow run", say):
+            log.end()
+            api.set_state(flow_run["id"], state, message)
         raise
     else:
-        log.end()
-        api.set_state(flow_run["id"], "COMPLETED")
+        with _if_the_server_answers("the end of the flow run", say):
+            log.end()
+            api.set_state(flow_run["id"], "COMPLETED")
         short(f"{datetime.now():%H:%M:%S} {flow_run['name']} completed")
     finally:
         process.path.unlink(missing_ok=True)
 
 
-def record_stages(api: API, flow_run: dict[str, Any], tables: Iterable[Table]) -> None:
-    """Record each table as a task run of the flow run.
+def record_stages(
+    api: API, flow_run: dict[str, Any], tables: Iterable[Table], say: Say = print
+) -> None:
+    """Record each table as a task run of the flow run, or say that the server no longer answers.
 
     The server sees only the time of recording; the message states the time of the work.
     """
-    for table in tables:
-        api.record_task(
-            flow_run["id"],
-            task=table.recipe["stage"].rsplit(".", 1)[-1].lstrip("_"),
-            name=table.at.shown,
-            message=f"{table.num_rows} rows in {table.recipe['seconds']} s",
-        )
+    with _if_the_server_answers("the stages of the flow run", say):
+        for table in tables:
+            api.record_task(
+                flow_run["id"],
+                task=table.recipe["stage"].rsplit(".", 1)[-1].lstrip("_"),
+                name=table.at.shown,
+                message=f"{table.num_rows} rows in {table.recipe['seconds']} s",
+            )
+
+
+@contextlib.contextmanager
+def _if_the_server_answers(what: str, say: Say) -> Iterator[None]:
+    """Record `what` in the block, or say why it cannot be: the work is done, or has failed,
+    whether or not the server knows."""
+    try:
+        yield
+    except UNANSWERED as problem:
+        say(f"not recorded: {what} ({problem})")
 
 
 @contextlib.contextmanager
@@ -127,7 +144,7 @@ class _Log(logging.Handler):
     def _send_until_ended(self) -> None:
         while not self.ended.wait(SEND_S):
             # the flow continues whether or not the server answers
-            with contextlib.suppress(httpx.TransportError, RuntimeError):
+            with contextlib.suppress(*UNANSWERED):
                 self._send()
 
     def _send(self) -> None:

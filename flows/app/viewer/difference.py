@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
+from itertools import takewhile
 
 from markupsafe import Markup
 
 from flows.app.viewer.text import shown
 
-WORDS = 1500  # compared words of each text: the time grows with their product
+WORDS = 1500  # compared pieces of each text: the time grows with their product
 PIECE = re.compile(r"\s+|\w+|[^\w\s]")
 
 
@@ -21,11 +23,16 @@ def difference(before: str, after: str) -> Markup:
     """
     old = PIECE.findall(before)
     new = PIECE.findall(after)
-    rest = "".join(new[WORDS:])
-    old = old[:WORDS]
-    new = new[:WORDS]
-    parts = Markup("")
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    first = _num_equal(old, new)
+    last = _num_equal(old[first:][::-1], new[first:][::-1])
+    end = len(new) - last
+    parts = shown("".join(new[:first]))
+    rest = shown("".join(new[first + WORDS : end])) + shown("".join(new[end:]))
+    old = old[first : len(old) - last][:WORDS]
+    new = new[first:end][:WORDS]
+    # a match never begins with a piece that is frequent in a long text: else two replies that
+    # repeat themselves take minutes
+    matcher = SequenceMatcher(None, old, new, autojunk=True)
     for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         lacking = "".join(old[old_start:old_end])
         words = "".join(new[new_start:new_end])
@@ -36,4 +43,14 @@ def difference(before: str, after: str) -> Markup:
             parts += Markup("<del>{}</del>").format(shown(lacking))
         if words:
             parts += Markup("<ins>{}</ins>").format(shown(words))
-    return parts + shown(rest)
+    return parts + rest
+
+
+def _num_equal(some: Sequence[str], others: Sequence[str]) -> int:
+    """How many pieces are the same from the start on.
+
+    >>> _num_equal(["a", "b", "c"], ["a", "b", "d"]), _num_equal([], ["a"])
+    (2, 0)
+    """
+    pairs = zip(some, others, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -135,8 +135,7 @@ class Guard:
         if origin is not None and origin not in self.key.origins:
             return PlainTextResponse("this page may only be used from itself", 403)
         # a link elsewhere may lead to a page, but must not run its own statement
-        is_linked = request.headers.get("sec-fetch-site") == "cross-site"
-        if is_linked and request.url.path.startswith(STATEMENTS):
+        if is_linked_elsewhere(request) and request.url.path.startswith(STATEMENTS):
             return PlainTextResponse("a statement may only be run from the viewer's page", 403)
         if request.method not in ("GET", "HEAD") and origin is None:
             return PlainTextResponse(
@@ -145,6 +144,11 @@ class Guard:
         if request.url.path in OPEN or self.key.fits(request.cookies.get(self.key.cookie, "")):
             return None
         return Response(CLOSED, 401, media_type="text/html")
+
+
+def is_linked_elsewhere(request: Request) -> bool:
+    """Whether the page of another site led the browser here."""
+    return request.headers.get("sec-fetch-site") == "cross-site"
 
 
 def cache_control(path: str) -> str:

@@ -3,17 +3,19 @@ rows of a stage."""
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import (
     FileResponse,
     HTMLResponse,
@@ -23,6 +25,7 @@ from fastapi.responses import (
 )
 from starlette.background import BackgroundTask
 
+from flows.app.viewer.guard import is_linked_elsewhere
 from flows.app.viewer.text import as_json
 from flows.app.viewer.view import Page, View, url
 from tasks.reports.statement import literal
@@ -55,9 +58,11 @@ PAGES = {
 
 
 @router.get("/sql", response_class=HTMLResponse)
-def sql(view: Page, text: str = "") -> HTMLResponse:
-    """The statement and the views; the result loads separately."""
-    return view.page("sql", "SQL", text=text or FIRST, asked=bool(text), tables=TABLES)
+def sql(view: Page, request: Request, text: str = "") -> HTMLResponse:
+    """The statement and the views; the result loads separately. A statement that another site
+    linked to waits until the user runs it."""
+    asked = bool(text) and not is_linked_elsewhere(request)
+    return view.page("sql", "SQL", text=text or FIRST, asked=asked, tables=TABLES)
 
 
 @router.get("/sql/result", response_class=HTMLResponse)
@@ -66,11 +71,13 @@ def result(view: Page, text: str) -> HTMLResponse:
     the statement. It is stopped after `SHOWN_S`."""
     started = time.perf_counter()
     rows: list[Row] = []
+    numeric: list[str] = []
     more = False
     problem = None
     try:
         with _answer(view, text, SHOWN_S) as reader:
             rows, more = export.first_rows(reader, POINTS)
+            numeric = _numeric_columns(rows, reader.schema)
     except FAULTS as fault:
         problem = str(fault)
     return view.page(
@@ -81,7 +88,7 @@ def result(view: Page, text: str) -> HTMLResponse:
         links=[_links(view, row) for row in rows[:ROWS]],
         more=more or len(rows) > ROWS,
         points=as_json([{name: _drawn(value) for name, value in row.items()} for row in rows]),
-        numeric=_numeric_columns(rows),
+        numeric=numeric,
         seconds=time.perf_counter() - started,
         text=text,
     )
@@ -132,11 +139,14 @@ def table(
     phase: str | None = None,
     step: int | None = None,
 ) -> RedirectResponse:
-    """The rows of a stage, as a statement."""
+    """The rows of a stage, as a statement; without its place, those of all stages of the run that
+    make such tables."""
     kind, _, label = name.partition(".")
     at = Address(run, iteration, phase or None, step, kind, label or None)
-    parts = {"run": at.run, "iteration": at.iteration, "phase": at.phase, "label": at.label}
-    conditions = [f"{key} is not distinct from {literal(value)}" for key, value in parts.items()]
+    conditions = [f"run = {literal(at.run)}"]
+    if at != Address(run, table=kind):
+        exact = {"iteration": at.iteration, "phase": at.phase, "label": at.label}
+        conditions += [f"{key} is not distinct from {literal(v)}" for key, v in exact.items()]
     if at.step is not None:
         conditions.append(f"step = {at.step}")
     where = " and ".join(conditions)
@@ -175,14 +185,23 @@ def links_of_row(row: Row, run: str) -> dict[str, str]:
     }
 
 
-def _numeric_columns(rows: list[Row]) -> list[str]:
+def _numeric_columns(rows: list[Row], schema: pa.Schema) -> list[str]:
+    """The names of the columns of numbers, also if the first rows are null there."""
     if not rows:
         return []
-    return [name for name, value in rows[0].items() if isinstance(value, int | float)]
+    return [name for name, kind in zip(rows[0], schema.types, strict=True) if _is_number(kind)]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def _drawn(value: Any) -> Any:
-    """A value as a figure needs it."""
+    """A value as a figure needs it: text, or what JSON knows."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, int | float | None):
         return value
     return str(value)[:NAME]
