@@ -20,7 +20,7 @@ from flows.worlds.built_in import HAYSTACKS
 from tasks.report import report
 from tests.support.rows import publish, row
 from tests.support.store_to_view import HOSTILE, lay
-from warehouse.schemas import SELECTIONS
+from warehouse.schemas import SELECTIONS, TASKS
 from warehouse.stopped import remembered
 from warehouse.store import Store
 
@@ -384,6 +384,22 @@ def test_scores_that_are_not_comparable_are_named_and_not_drawn(store):
     page = open_page(client_of(store), "/compare?run=one&run=other")
     assert "the held-out tasks differ: other has 3, one has 2" in page.text
     assert not [tag for tag, _ in page.found if tag == "svg"]
+
+
+def test_runs_are_sorted_by_seconds_bytes_and_time_not_by_how_they_are_written(browser, store):
+    """2 h 30 m of work are more than 45 s, and 2.5 kB more than 999 B."""
+    with store.draft(TASKS) as draft:
+        draft.write([row("tasks", task_id="t")])
+        recipe = {"key": "k", "started_at": 86400.0, "seconds": 9000.0, "counts": {}}
+        table = store.publish(draft, store.run("mine").address("tasks"), recipe)
+    page = open_page(browser, "/")
+    num_bytes = sum(file["bytes"] for file in table.contents.values())
+    assert [given["data-value"] for _, given in page.found if "data-value" in given] == [
+        "95400.0",
+        "9000.0",
+        str(num_bytes),
+    ]
+    assert "2 h 30 m" in page.text
 
 
 def test_a_result_leads_to_the_pages_of_what_it_names(plain):

@@ -42,6 +42,31 @@ def test_a_label_is_a_row_of_the_view_and_survives_a_restart(store):
     assert store.get("mine/annotations.Ada").recipe["stage"] == "flows.app.viewer.labels.label"
 
 
+def test_a_form_is_filled_with_what_its_own_person_said_and_shows_what_others_did(store):
+    lay(store)
+    label(store, "mine", annotation("task", "t1", "Ada", "good", note="Ada's words"))
+    graces = browser(store)
+    form = graces.get("/run/mine/task?id=t1").text
+    assert 'aria-pressed="true"' not in form and 'value="Ada&#39;s words"' not in form
+    assert "good by Ada: Ada&#39;s words" in form
+    said = {"kind": "task", "subject": "t1", "labeller": "Grace é", "opinion": "leak"}
+    for form in (
+        graces.post("/run/mine/label", data=said).text,
+        graces.get("/run/mine/task?id=t1").text,
+    ):
+        assert form.count('aria-pressed="true"') == 1
+        assert '<button name="opinion" value="leak" data-label aria-pressed="true"' in form
+        assert 'name="labeller" value="Grace é"' in form
+
+
+def test_two_names_that_share_a_table_keep_their_labels_apart(store):
+    lay(store)
+    label(store, "mine", annotation("task", "t1", "A b", "good"))
+    label(store, "mine", annotation("task", "t1", "A_b", "bad"))
+    found = [(r["labeller"], r["opinion"]) for r in query(store.root, ROWS)]
+    assert found == [("A b", "good"), ("A_b", "bad")]
+
+
 def test_a_person_has_one_label_a_thing_and_can_take_it_back(store):
     lay(store)
     for opinion in ("good", "bad"):

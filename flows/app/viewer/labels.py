@@ -58,9 +58,9 @@ def _check(annotation: Annotation) -> None:
     raise ValueError(f"Not stored: {problem}.")
 
 
-def _thing(annotation: Annotation) -> tuple[str, str]:
-    """What an annotation is about."""
-    return annotation["kind"], annotation["subject"]
+def _thing(annotation: Annotation) -> tuple[str, str, str]:
+    """What an annotation is about, and who says it: "A b" and "A_b" share a table."""
+    return annotation["kind"], annotation["subject"], annotation["labeller"]
 
 
 def annotation(

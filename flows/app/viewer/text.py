@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -113,6 +114,13 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} m {rest:02d} s"
 
 
+def moment(at: float | None) -> str:
+    """A time in seconds since 1970 as day and minute, in local time; empty for None."""
+    if at is None:
+        return ""
+    return time.strftime("%d %b %H:%M", time.localtime(at))
+
+
 def size(num_bytes: float) -> str:
     """A number of bytes in decimal units.
 
@@ -139,6 +147,7 @@ FILTERS = {
     "number": number,
     "plain": plain,
     "duration": duration,
+    "moment": moment,
     "percent": percent,
     "size": size,
     "as_json": as_json,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import jinja2
 from fastapi import Depends, HTTPException, Request
@@ -25,6 +25,7 @@ from warehouse.table import Table
 
 HERE = Path(__file__).parent
 ALL_RUNS = ""
+LABELLER = "selfplay-labeller"  # the cookie with the name of who labels in a browser
 MOST_NEAR = 30  # tables: with more, views are not restricted
 
 
@@ -71,6 +72,7 @@ class View:
     statements: list[Statement] = field(default_factory=list)
     near: tuple[Table, ...] | None = None  # tables that statements read; None: all of the run
     beside: str = ""  # the run that a page about all runs was opened from
+    labeller: str = ""  # the name under which this browser gave its last label
 
     @property
     def store(self) -> Store:
@@ -207,7 +209,11 @@ class View:
 
 def open_view(request: Request) -> View:
     """The page of a request. Raises HTTPException 404 for an unknown run."""
-    view = View(request.app.state.lake, request.path_params.get("run", ""))
+    view = View(
+        request.app.state.lake,
+        request.path_params.get("run", ""),
+        labeller=unquote(request.cookies.get(LABELLER, "")),
+    )
     if view.run and not view.knows(view.run):
         raise HTTPException(404, f"there is no run {view.run}: it was removed or renamed")
     beside = request.query_params.get("home", "")

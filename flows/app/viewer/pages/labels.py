@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import math
 from typing import Annotated
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Body
 from fastapi.responses import HTMLResponse
 
 from flows.app.viewer import labels as labelling
-from flows.app.viewer.view import Page, View, url
+from flows.app.viewer.view import LABELLER, Page, View, url
 from warehouse.schemas import Row
 
 router = APIRouter()
 STRATA = ("outcome", "role", "template", "iteration", "phase")
 SAMPLE = 20
 Z = 1.96  # 95 %
+REMEMBERED_S = 365 * 24 * 3600  # how long a browser remembers who labels in it
 PAGES = {"task": "task", "rollout": "rollout", "verdict": "rollout"}
 
 
@@ -27,7 +28,7 @@ def give_label(
     run: str,
     body: Annotated[bytes, Body(media_type="application/x-www-form-urlencoded")],
 ) -> HTMLResponse:
-    """Store a label; answers with the updated form."""
+    """Store a label; answers with the updated form, and lets the browser remember the name."""
     values = {key: values[-1] for key, values in parse_qs(body.decode("utf-8", "replace")).items()}
     kind = values.get("kind", "")
     id = values.get("subject", "")
@@ -51,7 +52,10 @@ def give_label(
         page.status_code = 422
         return page
     view.lake.catalogue.forget()
-    return view.page("label", "Label", subject=subject(view, kind, id, sample))
+    view.labeller = annotation["labeller"]
+    page = view.page("label", "Label", subject=subject(view, kind, id, sample))
+    page.set_cookie(LABELLER, quote(view.labeller), max_age=REMEMBERED_S, httponly=True)
+    return page
 
 
 def _check_there_is(view: View, kind: str, id: str) -> None:
@@ -62,11 +66,15 @@ def _check_there_is(view: View, kind: str, id: str) -> None:
 
 
 def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
-    """The values that the label form shows."""
+    """The values that the label form shows; `mine` is what this browser's person said before."""
+    annotations = view.rows("annotations", kind=kind, id=id)
+    by_me = (row for row in annotations if row["labeller"] == view.labeller)
     return {
         "kind": kind,
         "id": id,
-        "annotations": view.rows("annotations", kind=kind, id=id),
+        "annotations": annotations,
+        "mine": next(by_me, None),
+        "labeller": view.labeller,
         "sample": sample,
         "labels": labelling.LABELS,
         "problem": "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -52,7 +51,7 @@ def _row(view: View, run: str, evaluations: list[Row], works: bool) -> Row:
         "rows": sum(t.num_rows for t in tables),
         "seconds": sum(t.recipe.get("seconds", 0) for t in tables),
         "bytes": sum(map(_num_bytes, tables)),
-        "last": _last_change(tables),
+        "changed_at": max(map(_ended_at, tables), default=None),
     }
 
 
@@ -61,12 +60,9 @@ def _num_bytes(table: Table) -> int:
     return sum(file["bytes"] for file in files if "cleaned" not in file)
 
 
-def _last_change(tables: list[Table]) -> str:
-    """When the last stage ended, in local time; empty for no tables."""
-    if not tables:
-        return ""
-    ends = [t.recipe.get("started_at", 0) + t.recipe.get("seconds", 0) for t in tables]
-    return time.strftime("%d %b %H:%M", time.localtime(max(ends)))
+def _ended_at(table: Table) -> float:
+    """When the stage that made a table ended, in seconds since 1970."""
+    return table.recipe.get("started_at", 0.0) + table.recipe.get("seconds", 0.0)
 
 
 @router.get("/compare", response_class=HTMLResponse)

@@ -168,12 +168,7 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("change", (event) => { if (event.target.matches("form.filters:not([data-figure]) select")) event.target.form.requestSubmit(); });
 
-// ---- labels: who gives them is remembered by this browser
-
-const nameLabellers = () => all(".labels .who").forEach((box) => { if (!box.value) box.value = localStorage.getItem("labeller") || ""; });
-document.addEventListener("change", (event) => { if (event.target.matches(".who")) localStorage.setItem("labeller", event.target.value); });
-document.addEventListener("htmx:afterSwap", nameLabellers);
-nameLabellers();
+// ---- labels
 
 // A label in a sample leads on to the next item, the last one back to the list; a note or a refused label does not.
 document.addEventListener("htmx:beforeOnLoad", (event) => {
