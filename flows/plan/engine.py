@@ -24,9 +24,13 @@ class EngineMemory:
     positions: int | None  # of the model, stretched; None: unknown
 
     @property
-    def fits(self) -> bool:
-        """Whether conversations of full length can be sampled."""
-        return self.has_room and self.has_positions
+    def needed(self) -> float:
+        """All of it."""
+        return self.weights + self.adapters + self.working + self.cache
+
+    def fits(self, gpu: GPU) -> bool:
+        """Whether conversations of full length can be sampled on cards of this kind."""
+        return self.needed <= gpu.memory_gib and self.has_room and self.has_positions
 
     @property
     def has_room(self) -> bool:
@@ -50,6 +54,7 @@ def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
     the tokens for which its cache has room.
 
     What a card has left of `gpu_memory_utilization` is cache; below 0, the other parts do not fit.
+    A cache of fixed size is independent of that, and may not fit beside them.
     """
     across = engine.tensor_parallel
     weights = 2 * shape.params / across / GIB
@@ -62,6 +67,8 @@ def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
     logits = 3 * 4 * engine.max_num_seqs * shape.vocab / GIB
     working = activations + logits + OVERHEADS.graphs + OVERHEADS.context
     cache = engine.gpu_memory_utilization * gpu.memory_gib - weights - adapters - working
+    if engine.fixed_kv_cache:
+        cache = engine.kv_cache_bytes / GIB
     # with more GPUs than key heads, each head is on several GPUs
     tokens = max(0, int(cache * GIB * min(across, shape.keys // shape.head) / shape.cache_bytes))
     positions = shape.positions

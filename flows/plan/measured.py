@@ -1,4 +1,5 @@
-"""Mean lengths of a role's conversations in an earlier run, from its tables."""
+"""Mean lengths of a role's conversations in an earlier run, from its tables. Evaluations are left
+out, as in a plan: their tasks are others."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ with lengths as (
         num_turns as turns,
         list_sum([len(turn.context_token_ids) for turn in turns[2:] if turn.continues]) as added
     from rollouts
-    where run = $run and num_turns > 0
+    where run = $run and num_turns > 0 and phase is distinct from 'evaluation'
 )
 select
     asked as role,

@@ -52,6 +52,11 @@ class Plan:
         for name, engine in (("engine", self.engine), ("judge_engine", self.judge)):
             if engine is None:
                 continue
+            if engine.needed > self.gpu.memory_gib:
+                problems.append(
+                    f"{name}: {engine.needed:.1f} GiB of {self.gpu.memory_gib} with its fixed"
+                    f" cache: lower {name}.kv_cache_bytes"
+                )
             if not engine.has_positions:
                 problems.append(
                     f"{name}: max_model_len is {engine.context:,}, the model has"

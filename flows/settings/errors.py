@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,7 +37,7 @@ def error_lines(model: type[BaseModel], problem: ValidationError) -> list[str]:
     for error in problem.errors():
         setting = ".".join(str(part) for part in error["loc"])
         if error["type"] == "extra_forbidden":
-            lines.append(f"{setting}: there is no such setting; {_choices(model, error['loc'])}")
+            lines.append(f"{setting}: there is no such setting{_choices(model, error['loc'])}")
         else:
             lines.append(f"{setting or 'config'}: {_message(error)}")
     return lines
@@ -66,9 +67,22 @@ def _looks_like_a_number(value: Any) -> bool:
     return True
 
 
-def _choices(model: Any, location: tuple[int | str, ...]) -> str:
+def _choices(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """The settings that there are where a setting of `model` is; "" if that is not known."""
     for part in location[:-1]:
-        annotation = model.model_fields[str(part)].annotation
-        # X in `X | None`
-        model = next(a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields"))
-    return f"settings here are {', '.join(sorted(model.model_fields))}"
+        field = model.model_fields.get(str(part))
+        if field is None:  # an index of a list, or a key
+            continue
+        inner = next(_models_in(field.annotation), None)
+        if inner is None:
+            return ""
+        model = inner
+    return f"; settings here are {', '.join(sorted(model.model_fields))}"
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a type is made of: X in `list[X] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)

@@ -41,19 +41,20 @@ def report_runs(
 
     It shows the scores of every group (name -> pair -> run), with the first group as the baseline
     of the others, and `tables` (title -> rows). Runs of one pair, such as those with one seed, are
-    compared with each other. Benchmarks that most groups have come first; those in `left_out` are
-    not drawn. `evaluations`: rows that stand for the store's, with runs of other stores, too, whose
-    costs are not known.
+    compared with each other; a run may be of several pairs. Benchmarks that most groups have come
+    first; those in `left_out` are not drawn. `evaluations`: rows that stand for the store's, with
+    runs of other stores, too, whose costs are not known.
     """
-    place_of = {run: (group, pair) for group, runs in groups.items() for pair, run in runs.items()}
+    names = {run for runs in groups.values() for run in runs.values()}
     given = {}
     if evaluations is not None:
         given["evaluations"] = evaluations
-    with snapshot(store.root, {"evaluations"} - given.keys(), place_of, given) as ask:
-        of_run = by(ask(shared_statement("run_scores"), {"runs": list(place_of)}), "run")
+    with snapshot(store.root, {"evaluations"} - given.keys(), names, given) as ask:
+        of_run = by(ask(shared_statement("run_scores"), {"runs": sorted(names)}), "run")
     scored = [
         {**row, "group": group, "pair": pair}
-        for run, (group, pair) in place_of.items()
+        for group, runs in groups.items()
+        for pair, run in runs.items()
         for row in of_run.get(run, [])
     ]
     of_benchmark = by(with_costs(store, scored), "benchmark")
@@ -67,7 +68,7 @@ def report_runs(
         "report_runs.html.jinja",
         name=name,
         made_at=time.strftime("%Y-%m-%d %H:%M"),
-        num_runs=len(place_of),
+        num_runs=len(names),
         sections=[
             Section(
                 "Held-out scores",

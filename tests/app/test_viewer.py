@@ -402,6 +402,11 @@ def test_runs_are_sorted_by_seconds_bytes_and_time_not_by_how_they_are_written(b
     assert "2 h 30 m" in page.text
 
 
+def test_figures_of_an_iteration_that_there_is_not_are_those_of_the_last(plain):
+    text = open_page(plain, "/run/mine/figures?iteration=40").text
+    assert "iteration 1" in text and "iteration 2" not in text
+
+
 def test_a_result_leads_to_the_pages_of_what_it_names(plain):
     text = "select run, task_id, rollout_id, 0.1::double + 0.2 as sum from answers order by all"
     page = open_page(plain, f"/sql/result?text={quote(text)}")

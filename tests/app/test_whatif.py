@@ -149,6 +149,19 @@ def test_the_rank_correlation_is_scipys_with_ties_and_over_all_steps(tmp_path) -
     assert found["place"] == "r/iter-001/p/advantages" and found["rollouts"] == 180
 
 
+def test_rewards_that_are_all_equal_have_no_rank_correlation(tmp_path) -> None:
+    stored = Store(tmp_path / "stored")
+    other = Store(tmp_path / "other")
+    for one, paid in ((stored, (0.0, 1.0)), (other, (0.5, 0.5))):
+        rows = [row("advantages", rollout_id=str(i), reward=total) for i, total in enumerate(paid)]
+        publish(one.run("r").iteration(1), "advantages", *rows)
+    (found,) = compare_rewards(
+        list(stored.tables("r")), {table.address: table for table in other.tables("r")}
+    )
+    assert found["rank_correlation"] is None
+    assert (found["changed"], found["rollouts"]) == (2, 2)
+
+
 def test_a_candidate_on_one_side_only_is_no_candidate_on_the_other(tmp_path) -> None:
     stored = Store(tmp_path / "stored")
     other = Store(tmp_path / "other")

@@ -206,8 +206,8 @@ def _engine_row(name: str, engine: EngineMemory, made: Plan) -> dict[str, Any]:
     )
     return {
         "of": name,
-        "GiB": f"{sum(parts.values()):.1f} of {made.gpu.memory_gib}",
-        "fits": _yes_or_no(engine.fits),
+        "GiB": f"{engine.needed:.1f} of {made.gpu.memory_gib}",
+        "fits": _yes_or_no(engine.fits(made.gpu)),
         "parts": _parts(parts),
         "remarks": f"cache of an engine: {room}",
     }

@@ -29,6 +29,8 @@ ranked as (
 
 correlated as (
     select place, corr(rank_before, rank_now) as rank_correlation from ranked group by place
+    -- a side with a single value has none: it is not a number
+    having isfinite(rank_correlation)
 )
 
 select

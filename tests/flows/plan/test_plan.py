@@ -178,6 +178,22 @@ def test_too_few_positions_are_a_problem_until_yarn_stretches_them():
         assert plan.engine.positions == positions and not plan.problems
 
 
+def test_a_cache_of_fixed_size_is_that_size_and_has_to_fit_the_card():
+    """Qwen3-8B has 36 layers of 8 key heads of 128: 147,456 bytes a token, so 30 GiB hold 218,453.
+    The weights take 15.3 GiB."""
+
+    def planned(num_gib):
+        fixed = {"engine.fixed_kv_cache": True, "engine.kv_cache_bytes": num_gib * GIB}
+        return make_plan(profile.load(Scope, "qwen3-8b-1gpu", fixed), H100)
+
+    engine = planned(30).engine
+    assert (engine.cache, engine.cache_tokens) == (30.0, 218_453)
+    assert not [problem for problem in planned(30).problems if problem.startswith("engine")]
+    [problem] = [problem for problem in planned(70).problems if problem.startswith("engine")]
+    assert problem.endswith("with its fixed cache: lower engine.kv_cache_bytes")
+    assert not planned(70).engine.fits(H100)
+
+
 def test_an_adapter_on_every_expert_is_refused():
     lora = {"rank": 64, "alpha": 128}
     cfg = profile.load(Spell, "qwen3-30b-a3b-lora", {"update.lora": lora})
@@ -203,7 +219,7 @@ def test_conversations_trained_turn_by_turn_have_a_datum_each():
 
 def test_the_lengths_of_an_earlier_run_replace_the_assumed_ones(store):
     """Turns of 4 and 2 sampled tokens after a prompt of 3, with 5 between them; then one turn of
-    6 after 1."""
+    6 after 1. An evaluation counts for nothing."""
     first = turn("a", context_token_ids=[1, 2, 3], sampled_token_ids=[1] * 4)
     second = turn("b", context_token_ids=[1] * 5, sampled_token_ids=[1] * 2, continues=True)
     alone = turn("c", context_token_ids=[1], sampled_token_ids=[1] * 6)
@@ -212,6 +228,9 @@ def test_the_lengths_of_an_earlier_run_replace_the_assumed_ones(store):
         row("rollouts", rollout_id="r2", num_turns=1, num_sampled_tokens=6, turns=[alone]),
     ]
     publish(store.run("mine").iteration(1), "rollouts", *conversations, label="solver-2")
+    held_out = row("rollouts", rollout_id="r3", num_turns=1, num_sampled_tokens=99, turns=[alone])
+    evaluation = store.run("mine").iteration(1).phase("evaluation")
+    publish(evaluation, "rollouts", held_out, label="solver")
     found = measured_lengths(store, "mine")
     assert found == {"solver": {"prompt": 2.0, "sampled": 4.0, "turns": 1.5, "added": 5.0}}
     workload = profile.load(Scope, "qwen3-8b-6gpu").workload()

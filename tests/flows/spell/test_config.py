@@ -128,6 +128,10 @@ def test_every_ablation_is_a_switch(switch):
         ({"update.optimizer_steps": 2}, "on_policy holds for the first optimizer step only"),
         ({"task_types": []}, "task_types"),
         ({"questioner.documents": 5}, "there is no such setting; settings here are"),
+        (
+            {"evaluation.baselines": [{"prompts": "lines-3-shot", "typo": 1}]},
+            "evaluation.baselines.0.typo: there is no such setting; settings here are ",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_a_way_out(settings, says):

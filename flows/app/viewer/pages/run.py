@@ -140,9 +140,9 @@ def figures(
 ) -> HTMLResponse:
     """The part of the page that a report shows too, by default up to the last iteration: its
     figures, examples and numbers. It loads by itself, since it takes a second or more."""
-    iterations = _iterations(view)
-    if iteration is None:
-        iteration = iterations[-1] if iterations else 0
+    last = max(_iterations(view), default=0)
+    # a later one would be a table with as many empty columns
+    iteration = last if iteration is None else min(iteration, last)
     body = slow_parts.compute(_body, run, iteration, version_of(view))
     return view.page("figures", run, body=body.html, statements=body.statements)
 
