@@ -8,7 +8,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from flows.azr.programs import FIRST_INPUTS, FIRST_MESSAGE, IDENTITY
-from flows.settings.profile import Comparing, Dialogues, MethodSettings, Settings
+from flows.settings import profile
+from flows.settings.profile import Comparing, MethodSettings, Settings
 from flows.settings.workload import (
     Lengths,
     PlannedConversations,
@@ -64,6 +65,22 @@ BANNED = (
     "globals",
     "__import__",
 )
+
+
+class Dialogues(profile.Dialogues):
+    """Long replies, and the room that their prompts leave."""
+
+    response_tokens: int = Field(
+        default=8096, ge=1, description="most tokens to sample for one reply"
+    )
+    content_tokens: int = Field(
+        default=5600,
+        ge=1,
+        description=(
+            "most tokens of a prompt, without the chat template's: a task with a longer one enters"
+            " no buffer, and a proposer is shown fewer references"
+        ),
+    )
 
 
 class Update(GRPOSettings):
@@ -135,17 +152,20 @@ class Config(MethodSettings):
     task_types: tuple[TaskType, ...] = Field(
         default=("deduction", "abduction", "induction"), description="fewer are ablations"
     )
-    dialogues: Dialogues = Dialogues(response_tokens=8096)
+    dialogues: Dialogues = Dialogues()
     seeding: Seeding = Seeding()
     proposer: Proposer = Proposer()
     penalties: Penalties = Penalties()
     buffer_size: int | None = Field(
         default=16_384, ge=1, description="triplets of a task type; the oldest leave first"
     )
-    mini_batch: int = Field(
-        default=128,
+    mini_batch: int | None = Field(
+        default=None,
         ge=1,
-        description="rollouts of an optimizer step, drawn from those of all roles",
+        description=(
+            "rollouts of an optimizer step, drawn from those of all roles; None: all of them, so an"
+            " update is one step"
+        ),
     )
     update: Update = Update()
     sandbox: SandboxSettings = Field(
@@ -182,7 +202,8 @@ class Config(MethodSettings):
             attempts.append(solver.conversations(self.batch_size, self.proposer.attempts))
             solutions.append(solver.conversations(self.batch_size))
         trained = [*(proposals if self.proposer.trained else ()), *solutions]
-        num_steps = max(1, round(sum(part.number for part in trained) / self.mini_batch))
+        num_rollouts = sum(part.number for part in trained)
+        num_steps = max(1, round(num_rollouts / (self.mini_batch or num_rollouts)))
         settings = self.update.model_copy(update={"optimizer_steps": num_steps})
         sampled = (*proposals, *attempts, *solutions)
         return Workload((Step(self.steps, sampled, PlannedUpdate(settings, tuple(trained))),))

@@ -19,6 +19,8 @@ Departures
   the released code goes on until there are S times B.
 - References are dealt from a shuffled buffer, so that no triplet is shown twice before all were
   shown once in a step; the paper draws them independently.
+- References that make a proposer's prompt too long (`dialogues.content_tokens`) are left out of it;
+  the released code leaves out the whole prompt.
 - Advantages are normalised over the replies of a role and type; the released code does so over
   their tokens, which gives a long reply more weight in the mean.
 - A reply that the engine failed to sample is left out instead of penalised.

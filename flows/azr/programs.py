@@ -32,6 +32,7 @@ from warehouse.schemas import Answer, PromptRow, Row, Task
 IDENTITY = "def f(a):\n    return a"  # the program that every run begins with
 FIRST_INPUTS = ("'Hello World'", "1", "[1, 2, 3]", "{'a': 1}", "(1.5, 'b')", "None", "True", "[]")
 FIRST_MESSAGE = "What comes in goes out."
+TOO_LONG = "its Solver's prompt is too long"
 REPLY = re.compile(
     r"\s*(?:<think>)?.*?</think>\s*<answer>.*?</answer>\s*(?:<\|[^<>]*\|>\s*)*", re.DOTALL
 )

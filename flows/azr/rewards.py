@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
+from flows.azr.programs import TOO_LONG
 from flows.blocks.questions import correctness
+from tasks.processes.sandbox import LOST
 from tasks.score import scored
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Match, Row, Task
@@ -55,11 +57,22 @@ def proposer_rewards(
     unlearnable: float,
     malformed: float,
 ) -> Iterator[Row]:
-    """Eq. 4 and 6 for every proposal. A task whose program could not be used is a format error."""
+    """Eq. 4 and 6 for every proposal. A task whose program could not be used is a format error.
+
+    A task that is too long to be asked counts as never solved, as in the released code. One whose
+    process was lost is unscorable.
+    """
     correct = correctness(answers, matches)
     answers_of = rows_by("task_id", answers)
     for task in tasks:
         form = float(is_well_formed(task))
+        if task["malformed"] == LOST:
+            yield scored(task, None, {"format": form}, unscorable=LOST)
+            continue
+        if task["malformed"] == TOO_LONG:
+            reward = with_penalties(0.0, bool(form), wrong=unlearnable, malformed=malformed)
+            yield scored(task, reward, {"format": form, "valid": 1.0, "learnability": 0.0})
+            continue
         if task["text"] is None:
             yield scored(task, malformed, {"format": form, "valid": 0.0})
             continue

@@ -17,8 +17,10 @@ from flows.azr.programs import (
     read_words,
 )
 from flows.run import Role, templates
+from tasks.prompt import Template
 from tasks.read import reads
 from tasks.readers.fences import block, blocks
+from tasks.rollouts.tokens import count_tokens
 from warehouse.schemas import ANSWERS, TASKS, Row
 
 ANSWERED_IN: dict[TaskType, str] = {
@@ -56,7 +58,13 @@ class Roles:
             task_type: Role(
                 f"propose_{task_type}",
                 templates=(template(f"propose_{task_type}"),),
-                variables=shown(task_type, cfg.batch_size),
+                variables=partial(
+                    shown(task_type, cfg.batch_size),
+                    template=template(f"propose_{task_type}"),
+                    values=values,
+                    model=cfg.models.base,
+                    limit=cfg.dialogues.content_tokens,
+                ),
                 sampling=sampling,
                 into=TASKS,
                 read=reads("text", read_proposal[task_type], measure_format),
@@ -88,16 +96,31 @@ def shown(task_type: str, num_prompts: int) -> Callable[..., Iterator[Row]]:
     return partial(show_triplets, task_type=task_type, num_prompts=num_prompts)
 
 
-def show_triplets(draws: list[Triplet], *, task_type: str, num_prompts: int) -> Iterator[Row]:
+def show_triplets(
+    draws: list[Triplet],
+    *,
+    task_type: str,
+    num_prompts: int,
+    template: Template,
+    values: Row,
+    model: str,
+    limit: int,
+) -> Iterator[Row]:
     """`num_prompts` prompts for a program with an input, each with its share of the drawn
-    triplets; equal ones are shown once."""
+    triplets; equal ones are shown once.
+
+    As many are shown as fit a prompt of `limit` tokens of `model`, which `template` makes of them
+    and `values`: one that does not fit is left out.
+    """
     size = len(draws) // num_prompts
     for i in range(num_prompts):
-        shown = {draw["text"]: draw for draw in draws[i * size : (i + 1) * size]}
-        yield {
-            "task_type": task_type,
-            "references": [triplet(draw) for draw in shown.values()],
-        }
+        drawn = {draw["text"]: draw for draw in draws[i * size : (i + 1) * size]}
+        references: list[Row] = []
+        for draw in drawn.values():
+            with_draw = [*references, triplet(draw)]
+            if count_tokens(template.render(values, references=with_draw), model) <= limit:
+                references = with_draw
+        yield {"task_type": task_type, "references": references}
 
 
 def triplet(draw: Triplet) -> Row:
@@ -109,14 +132,19 @@ def triplet(draw: Triplet) -> Row:
     }
 
 
-def show_programs(draws: list[Triplet]) -> Iterator[Row]:
-    """A prompt for each drawn program: inputs and a message are asked for."""
+def show_programs(
+    draws: list[Triplet], *, template: Template, values: Row, model: str, limit: int
+) -> Iterator[Row]:
+    """A prompt for each drawn program: inputs and a message are asked for.
+
+    A program whose prompt, which `template` makes of it and `values`, has more than `limit` tokens
+    of `model` is left out.
+    """
     for draw in draws:
-        yield {
-            "task_type": "induction",
-            "task_id": draw["task_id"],
-            "program": block(draw["text"] or "", "python"),
-        }
+        program = block(draw["text"] or "", "python")
+        if count_tokens(template.render(values, program=program), model) > limit:
+            continue
+        yield {"task_type": "induction", "task_id": draw["task_id"], "program": program}
 
 
 def show_tasks(tasks: list[Triplet], *, task_type: str) -> Iterator[Row]:

@@ -10,6 +10,7 @@ from typing import cast
 
 from flows.azr.config import Config, TaskType
 from flows.azr.programs import (
+    TOO_LONG,
     Triplet,
     first_task,
     halves,
@@ -20,7 +21,7 @@ from flows.azr.programs import (
     with_programs,
 )
 from flows.azr.rewards import proposer_rewards, solver_rewards
-from flows.azr.roles import Roles
+from flows.azr.roles import Roles, visible
 from flows.blocks.questions import compare_answers, held_out_world
 from flows.run import Player, Replies, Run
 from tasks.execute import execute
@@ -28,6 +29,8 @@ from tasks.monitors.monitor import JUDGE, Truth
 from tasks.normalise import normalise
 from tasks.pool import PoolRules, draw_entries, pool
 from tasks.processes.sandbox import LOST, equal
+from tasks.prompt import Template
+from tasks.rollouts.tokens import count_tokens
 from tasks.score import score
 from tasks.stage import Rows, Tables, rows_by, rows_of, stage
 from warehouse.draft import hash_json
@@ -149,16 +152,36 @@ def propose(
         num_workers=cfg.sandbox_processes,
         label=label,
     )
-    tasks = executed_tasks(step, replies.rows, replies.prompts, draws, executions, label=task_type)
+    tasks = executed_tasks(
+        step,
+        replies.rows,
+        replies.prompts,
+        draws,
+        executions,
+        template=roles.solver[task_type].templates[0],
+        model=cfg.models.base,
+        limit=cfg.dialogues.content_tokens,
+        label=task_type,
+    )
     return Proposals(tasks, replies.rollouts)
 
 
 @stage(TASKS)
-def executed_tasks(tasks: Table, prompts: Table, draws: Table, executions: Table) -> Rows:
+def executed_tasks(
+    tasks: Table,
+    prompts: Table,
+    draws: Table,
+    executions: Table,
+    *,
+    template: Template,
+    model: str,
+    limit: int,
+) -> Rows:
     """Yield the proposed tasks with the outputs of their programs as references.
 
-    A task one of whose inputs has no output loses its text and gets the reason: nobody can be asked
-    about it.
+    A task that nobody can be asked about loses its text and gets the reason: one of its inputs has
+    no output, or its Solver's prompt, which `template` makes, has more than `limit` tokens of
+    `model`.
     """
     executions_of = rows_by("subject_id", executions.rows(ExecutionRow))
     rows = with_programs(tasks.rows(Task), prompts.rows(PromptRow), draws.rows(Triplet))
@@ -169,8 +192,15 @@ def executed_tasks(tasks: Table, prompts: Table, draws: Table, executions: Table
         runs = executions_of[task["task_id"]]
         reasons = [run["reason"] for run in runs if run["reason"] is not None]
         outputs_of_inputs = [run["output"] for run in runs if run["output"] is not None]
+        if LOST in reasons:
+            yield {**task, "text": None, "malformed": LOST}
+            continue
         if reasons:
             yield {**task, "text": None, "malformed": f"the program: {reasons[0]}"}
+            continue
+        prompt = template.render(**visible(task["task_type"], task["text"], outputs_of_inputs))
+        if count_tokens(prompt, model) > limit:
+            yield {**task, "text": None, "malformed": TOO_LONG}
         elif task["task_type"] == "induction":
             yield {**task, "reference": json.dumps(outputs_of_inputs)}
         else:
@@ -366,15 +396,10 @@ def learn(run: Run[Config], step: Place, model: Player, turns: Mapping[str, Turn
         for role, turn in turns.items()
     ]
     rollouts = [turn.rollouts for turn in turns.values()]
-    num_rollouts = len(turns) * cfg.batch_size
-    return run.learn(
-        step,
-        model,
-        advantages,
-        rollouts,
-        cfg.update,
-        rows_per_step=None if num_rollouts <= cfg.mini_batch else cfg.mini_batch,
-    )
+    rows_per_step = cfg.mini_batch
+    if rows_per_step is not None and rows_per_step >= len(turns) * cfg.batch_size:
+        rows_per_step = None
+    return run.learn(step, model, advantages, rollouts, cfg.update, rows_per_step=rows_per_step)
 
 
 def draw(

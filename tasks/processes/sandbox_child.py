@@ -10,7 +10,8 @@ to one pipe: it can open no file, start no process or thread, make no socket and
 Modules are therefore imported before the fork; no others can be imported after it.
 
 A program shares its process with the code that reports its result, so a hostile one can report
-what it likes. It gains nothing by that: a report is worth as much as what `f` returns.
+any output, exception or fault of its own. It gains nothing by that: a report is worth as much as
+what `f` returns. A fault of the sandbox is never taken from it.
 """
 
 import ast
@@ -61,6 +62,9 @@ MODULES = (
     "typing",
     "unicodedata",
 )
+NO_LITERAL = "its output is no literal"
+TOO_LONG = "its output is too long"
+NOT_CONFINED = "not confined"  # what a trial program then reports
 RESULT = 3  # the descriptor of the pipe that a fork writes its result to
 LITERALS = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set}
 MOST_PARTS = 100_000  # of an output; a list that holds itself has more
@@ -84,7 +88,8 @@ ARCHITECTURE_AT = 4
 PROTECTION_AT = 32  # the third argument of mmap and of mprotect
 PROT_EXEC = 4
 # Architecture -> its name in linux/audit.h, the calls that map memory, the calls that compute.
-# No call tells the time or gives random bits: outputs must not depend on either.
+# None gives random bits or sleeps. The clock can be read without a call (vDSO): an output that
+# depends on it shows when a program is run twice.
 CALLS = {
     "x86_64": (
         0xC000003E,
@@ -237,11 +242,11 @@ def result_of(job):
         exec(compile(job["program"], "program", "exec"), space)
         value = space["f"](*arguments)
         if not is_literal(value):
-            return {"reason": "its output is no literal"}
+            return {"reason": NO_LITERAL}
         try:
             return {"output": repr(value)}
         except ValueError:  # an integer of more digits than Python writes
-            return {"reason": "its output is too long"}
+            return {"reason": TOO_LONG}
     except BaseException as problem:  # SystemExit, too
         return {"error": type(problem).__name__[:MOST_OF_A_NAME]}
 
@@ -262,7 +267,7 @@ def run_confined(libc, job, pipe):
         if not job["unconfined"]:
             confine(libc)
     except Exception as problem:
-        report({"reason": f"not confined: {problem}"})
+        report({"reason": f"{NOT_CONFINED}: {problem}"})
         os._exit(1)
     report(result_of(job))
     os._exit(0)
@@ -296,7 +301,7 @@ def played(libc, job):
                 break
             said += part
             if len(said) > job["output_bytes"]:
-                reason = "its output is too long"
+                reason = TOO_LONG
     os.close(ours)
     has_ended = reason is None and ends(child)
     os.kill(child, signal.SIGKILL)
@@ -316,11 +321,13 @@ def ends(child):
 
 def read(said, status, usage, job):
     """What a fork that ended by itself, or was killed by the kernel, came to. `status` is 0 if it
-    had to be killed here."""
+    had to be killed here. A fork may give the reasons that it can know, and no others."""
     try:
         result = json.loads(said)
         known = {name: result[name] for name in ("output", "error", "reason") if name in result}
-        if len(known) == 1 and all(isinstance(text, str) for text in known.values()):
+        is_text = len(known) == 1 and all(isinstance(text, str) for text in known.values())
+        reason = known.get("reason", NO_LITERAL)
+        if is_text and (reason in (NO_LITERAL, TOO_LONG) or reason.startswith(NOT_CONFINED)):
             return known
     except (ValueError, TypeError, RecursionError):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from flows.azr.programs import (
     FIRST_INPUTS,
     FIRST_MESSAGE,
     IDENTITY,
+    TOO_LONG,
     check_program,
     first_task,
     is_same_output,
@@ -20,16 +22,27 @@ from flows.azr.programs import (
     read_inputs_and_message,
     read_program_and_input,
     runs_of_answers,
+    task_text,
 )
 from flows.azr.rewards import proposer_rewards, solver_rewards
-from flows.azr.roles import Roles, show_tasks, show_triplets
+from flows.azr.roles import Roles, show_programs, show_tasks, show_triplets
 from flows.settings import profile
+from tasks.processes.sandbox import LOST
+from tasks.prompt import Template
 from tasks.readers.fences import blocks
 from tasks.readers.malformed import Malformed
 from tests.support.rows import row
 
 F = "def f(a):\n    return a"
 PENALTIES = {"malformed": -1.0}
+
+
+TEMPLATE = "{{ program }} {% for r in references %}{{ r.program }} {% endfor %}"
+MEASURED: dict[str, Any] = {
+    "template": Template("propose", TEMPLATE),
+    "values": {"program": "", "references": []},
+    "model": "data/micro/azr",
+}
 
 
 def fence(name: str, text: str) -> str:
@@ -174,6 +187,19 @@ def test_a_proposal_earns_what_the_attempts_fail_and_nothing_if_all_agree() -> N
     assert {r["task_id"]: r["score"] for r in rows}["b"] == pytest.approx(1 / 3)
 
 
+def test_a_task_that_is_too_long_to_be_asked_counts_as_never_solved() -> None:
+    formed = {**task("b", None), "malformed": TOO_LONG}
+    without_tags = {**task("c", None, 0.0), "malformed": TOO_LONG}
+    rows = proposer_rewards([formed, without_tags], [], [], unlearnable=-0.5, **PENALTIES)
+    assert [paid["reward"] for paid in rows] == [-0.5, -1.0]
+
+
+def test_a_proposal_whose_process_was_lost_is_unscorable() -> None:
+    lost = {**task("b", None), "malformed": LOST}
+    (paid,) = proposer_rewards([lost], [], [], unlearnable=-0.5, **PENALTIES)
+    assert (paid["reward"], paid["unscorable"]) == (None, LOST)
+
+
 def test_eq_4_alone_pays_nothing_for_what_teaches_nothing() -> None:
     answers = [answer("c0", "c")]
     (paid,) = proposer_rewards(
@@ -237,12 +263,30 @@ def test_an_induction_is_judged_by_the_inputs_that_were_hidden() -> None:
 def test_references_are_dealt_and_equal_ones_shown_once() -> None:
     text, reference = first_task("deduction", 2, IDENTITY, FIRST_INPUTS, FIRST_MESSAGE)
     draws = [row("draws", text=text, reference=reference, task_type="deduction")] * 4
-    prompts = list(show_triplets(draws, task_type="deduction", num_prompts=2))
+    show = partial(show_triplets, task_type="deduction", num_prompts=2, limit=5600, **MEASURED)
+    prompts = list(show(draws))
     assert [len(prompt["references"]) for prompt in prompts] == [1, 1]
-    assert (
-        list(show_triplets([], task_type="deduction", num_prompts=2))
-        == [{"task_type": "deduction", "references": []}] * 2
-    )
+    assert list(show([])) == [{"task_type": "deduction", "references": []}] * 2
+
+
+def test_references_that_do_not_fit_are_left_out_of_the_prompt() -> None:
+    """Of five words, forty and five only the short ones fit in 20 tokens."""
+    draws = [
+        row("draws", text=task_text("f " * length, [str(length)]), reference="1")
+        for length in (4, 40, 5)
+    ]
+    show = partial(show_triplets, task_type="deduction", num_prompts=1, **MEASURED)
+    (prompt,) = show(draws, limit=20)
+    assert [reference["input"] for reference in prompt["references"]] == ["4", "5"]
+    (prompt,) = show(draws, limit=60)
+    assert len(prompt["references"]) == 3
+
+
+def test_a_program_whose_prompt_is_too_long_gets_no_inputs() -> None:
+    draws = [row("draws", task_id=str(length), text=task_text("f " * length, ["1"]))
+             for length in (4, 40)]  # fmt: skip
+    prompts = list(show_programs(draws, limit=20, **MEASURED))
+    assert [prompt["task_id"] for prompt in prompts] == ["4"]
 
 
 @pytest.mark.parametrize("references", [0, 2])
@@ -290,11 +334,15 @@ def test_induction_alone_is_refused() -> None:
 def test_the_paper_s_profiles_have_the_paper_s_numbers(name: str, gpus: int) -> None:
     cfg = profile.load(Config, name, {})
     assert (cfg.num_engines, cfg.trainer_processes) == (gpus, gpus)
-    assert (cfg.batch_size, cfg.mini_batch, cfg.update.learning_rate) == (64, 128, 1e-6)
+    assert (cfg.batch_size, cfg.mini_batch, cfg.update.learning_rate) == (64, None, 1e-6)
     assert (cfg.proposer.attempts, cfg.proposer.references, cfg.proposer.num_inputs) == (8, 6, 10)
     assert (cfg.iterations * cfg.steps, cfg.dialogues.response_tokens) == (500, 8096)
+    assert cfg.dialogues.content_tokens == 5600
     (step,) = cfg.workload().steps
     assert sum(part.number for part in step.conversations) == 3 * 64 * (1 + 8 + 1)
+    assert step.update is not None and step.update.settings.optimizer_steps == 1
+    in_three = profile.load(Config, name, {"mini_batch": 128})
+    (step,) = in_three.workload().steps
     assert step.update is not None and step.update.settings.optimizer_steps == 3  # 384 / 128
 
 

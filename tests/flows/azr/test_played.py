@@ -39,7 +39,6 @@ SETTINGS = {
     "iterations": 1,
     "steps": 1,
     "batch_size": 2,
-    "mini_batch": 12,
     "engine.max_model_len": 4096,
     "dialogues.prompts": "english",
     "dialogues.chat_template": "model",
@@ -267,6 +266,30 @@ def test_proposers_see_what_the_model_proposed_before(played) -> None:
     texts = [asked.text for asked in played[1].asked if asked.template == "propose_deduction"]
     assert "a * 2" not in texts[0] and "return a" in texts[0]
     assert any("return a * 2" in text and "42" in text for text in texts[2:])
+
+
+def test_tasks_that_are_too_long_are_never_asked_nor_kept(tmp_path: Path) -> None:
+    """Neither references nor programs fit a prompt of one token."""
+    played = play(tmp_path, **{"dialogues.content_tokens": 1})
+    paid = rows(
+        played, "select label, reward from rewards where label like 'propose%' order by all"
+    )
+    assert paid == [
+        ("propose_abduction", -1.0),  # without tags
+        ("propose_abduction", -0.5),
+        ("propose_deduction", -1.0),  # no program
+        ("propose_deduction", -0.5),
+    ]
+    reasons = rows(played, "select malformed from tasks where label = 'abduction' and step = 1")
+    assert ("its Solver's prompt is too long",) in reasons
+    kept = rows(played, "select count(*) from pools where kept group by label, iteration, step")
+    assert set(kept) == {(1,)}  # the first task
+    assert not any("Earlier puzzles" in asked.text for asked in played[1].asked)
+
+
+def test_an_update_is_one_optimizer_step(played) -> None:
+    (update,) = played[0].tables("r", UPDATES)
+    assert update.recipe["params"]["settings"]["optimizer_steps"] == 1
 
 
 def test_the_viewer_shows_an_equation_that_gives_every_reward(played) -> None:

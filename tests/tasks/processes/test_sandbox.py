@@ -12,6 +12,7 @@ import pytest
 
 from tasks.processes import sandbox_child
 from tasks.processes.sandbox import (
+    LOST,
     NOT_DETERMINISTIC,
     NOT_LITERAL,
     Interpreter,
@@ -155,6 +156,10 @@ CHEATS = {
     "writes a name that is no text": (
         'import posix\n    posix.write(3, b\'{"error": "A\\\\ud800"}\')\n    posix._exit(0)',
         "raised A?",
+    ),
+    "says that the sandbox failed": (
+        f'import posix\n    posix.write(3, b\'{{"reason": "{LOST}"}}\')\n    posix._exit(0)',
+        "it ended without a result",
     ),
     "equals everything": (
         "class A:\n        def __eq__(self, other):\n            return True\n    return A()",
