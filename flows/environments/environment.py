@@ -133,6 +133,7 @@ def environment_of(
     task_of = tasks_by_id(recording)
     label_of = labels_by_id(recording, answers_calls)
     criteria_of = criteria_by_id(recording)
+    answered = answered_ids(recording)
     left_out: dict[str, int] = defaultdict(int)
     rows = []
     for task_id in kept[:most]:
@@ -141,7 +142,7 @@ def environment_of(
             row["reference"] = label_of[task_id]
         row["messages"] = with_tool(messages_of.get(task_id), search)
         row["criteria"] = criteria_of.get(task_id)
-        reason = why_not_exported(row, scorer)
+        reason = why_not_exported(row, scorer, is_answered=task_id in answered)
         if reason is None:
             rows.append(row)
         else:
@@ -209,9 +210,14 @@ def with_tool(messages: list[Row] | None, search: Search | None) -> list[Row] | 
     ]
 
 
-def why_not_exported(row: Row, scorer: Scorer) -> str | None:
-    """Why a task cannot be scored outside of the project: it has no prompt, no rubric for a judge,
-    or no reference for a rule. None if it can."""
+def why_not_exported(row: Row, scorer: Scorer, *, is_answered: bool) -> str | None:
+    """Why a task cannot be scored outside of the project: it has no prompt by which the scorer's
+    answers were asked for, no rubric for a judge, or no reference for a rule. None if it can.
+
+    `is_answered`: whether the run has answers to it, of any scorer.
+    """
+    if row["messages"] is None and is_answered:
+        return "its answers have another scorer, which is not exported"
     if row["messages"] is None:
         return "it was never answered, so its prompt is not known"
     if scorer.judge is not None and not row["criteria"]:
@@ -366,13 +372,18 @@ def tasks_by_id(recording: Recording) -> dict[str, Row]:
         row["task_id"]: {
             **{name: row.get(name) for name in TASK_COLUMNS},
             "document_id": row["document_id"],
-            "documents": row.get("evidence")
-            or ([row["document_id"]] if row["document_id"] else []),
+            "documents": documents_behind(row),
         }
         for call in recording.of(TASKS)
         for row in call.table.rows()
         if row["text"] is not None
     }
+
+
+def documents_behind(task: Row) -> list[str]:
+    """The ids of the document that a task was made from and of its evidence, each once."""
+    ids = dict.fromkeys([task["document_id"], *(task.get("evidence") or [])])
+    return [document_id for document_id in ids if document_id is not None]
 
 
 def labels_by_id(recording: Recording, answers_calls: Sequence[Call]) -> dict[str, str]:
@@ -389,6 +400,11 @@ def labels_by_id(recording: Recording, answers_calls: Sequence[Call]) -> dict[st
                         if row["answer"] is not None:
                             label_of[row["task_id"]] = row["answer"]
     return label_of
+
+
+def answered_ids(recording: Recording) -> set[str]:
+    """The ids of all tasks that were answered in the run, however the answers were scored."""
+    return {row["task_id"] for call in recording.of(ANSWERS) for row in call.table.rows()}
 
 
 def criteria_by_id(recording: Recording) -> dict[str, list[Row]]:

@@ -42,17 +42,28 @@ for task in taskset.take(limit):
 def from_nemo_gym(file: Path) -> list[Row]:
     """The questions of a file of NeMo Gym.
 
-    Raises ValueError for a file that is none, naming its columns.
+    Raises ValueError for a file that is none, naming its columns, and for a row without a prompt,
+    naming the row.
     """
     rows = list(read_rows(file))
-    wrong = next((row for row in rows if REQUEST not in row), None)
-    if not rows or wrong is not None:
-        has = ", ".join(wrong or {}) or "no rows"
-        raise ValueError(f"{file} is no file of NeMo Gym: a row has no {REQUEST}, but {has}")
-    return [
-        question_of(prompt_of(row[REQUEST]["input"]), row, f"{file.stem}-{i}")
-        for i, row in enumerate(rows)
-    ]
+    if not rows:
+        raise ValueError(f"{file} is no file of NeMo Gym: it has no rows")
+    questions = []
+    for i, row in enumerate(rows):
+        if not isinstance(row, Mapping) or REQUEST not in row:
+            has = ", ".join(row) if isinstance(row, Mapping) else type(row).__name__
+            raise ValueError(
+                f"{file} is no file of NeMo Gym: row {i + 1} has no {REQUEST}, but {has}"
+            )
+        request = row[REQUEST]
+        prompt = prompt_of(request.get("input")) if isinstance(request, Mapping) else ""
+        if not prompt.strip():
+            raise ValueError(
+                f"{file}, row {i + 1}: {REQUEST} has no input that is a text, or a list of messages"
+                " with texts"
+            )
+        questions.append(question_of(prompt, row, f"{file.stem}-{i}"))
+    return questions
 
 
 def from_verifiers(
@@ -80,13 +91,17 @@ def from_verifiers(
 
 def prompt_of(messages: Any) -> str:
     """The text of a prompt: a string, or the contents of messages, system messages first as given.
+    Empty for anything else.
 
-    >>> prompt_of([{"role": "user", "content": "Why?"}]), prompt_of("Why?")
-    ('Why?', 'Why?')
+    >>> prompt_of([{"role": "user", "content": "Why?"}]), prompt_of("Why?"), prompt_of(7)
+    ('Why?', 'Why?', '')
     """
     if isinstance(messages, str):
         return messages
-    return "\n\n".join(_text(message.get("content")) for message in messages)
+    if not isinstance(messages, list):
+        return ""
+    contents = (message.get("content") for message in messages if isinstance(message, Mapping))
+    return "\n\n".join(_text(content) for content in contents)
 
 
 def question_of(prompt: str, row: Mapping[str, Any], name: str) -> Row:
@@ -133,7 +148,10 @@ def _options(options: Any) -> Iterator[str]:
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    return "".join(part.get("text", "") for part in content or () if isinstance(part, Mapping))
+    if not isinstance(content, list):
+        return ""
+    texts = (part.get("text") for part in content if isinstance(part, Mapping))
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def write_questions(questions: Iterable[Row], file: Path) -> int:

@@ -233,6 +233,7 @@ def _values(environment: Environment, code: CopiedCode) -> dict[str, Any]:
         code.reach("corpus_prep.search.index", "Retriever")
         code.reach("corpus_prep.search.bm25", "Bm25Ranker")
         code.reach("corpus_prep.search.index_files", "open_documents")
+        code.reach("tasks.rollouts.neutral", "neutralise")
     if scorer.compare is not None:
         values["compare"] = code.expression(scorer.compare)
     if scorer.judge is not None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from datasets import load_dataset
 
 from flows.app.command import cli
-from flows.environments.environment import with_splits
+from flows.environments.environment import documents_behind, with_splits
 from flows.environments.write import package_of, write_environment
+from tests.flows.environments.test_loaders import outside
 from tests.flows.spice.test_played import SETTINGS, Roles
+from tests.support.rows import row
 from tests.support.scripted_play import Script, any_text_model, perform
 
 
@@ -33,6 +39,10 @@ def played(tmp_path_factory):
         settings = {**SETTINGS, "models.base": model, "engine.model": model}
         spice_iteration("micro", "r", settings, str(folder / "corpus.jsonl"))
     return folder / "store"
+
+
+def faulty_reader(reply: str) -> str:
+    raise KeyError(reply)
 
 
 def exported(played, monkeypatch, folder, *options: str):
@@ -98,11 +108,51 @@ def test_tasks_that_share_a_document_are_in_one_split():
     assert 22 <= sum(split == "test" for split in split_of.values()) <= 58
 
 
+def test_a_document_and_the_evidence_of_its_task_are_in_one_split():
+    task = row("tasks", document_id="d1", evidence=["d2", "d1"])
+    assert documents_behind(task) == ["d1", "d2"]
+    assert documents_behind(row("tasks", document_id="d1")) == ["d1"]
+    assert documents_behind(row("tasks", evidence=["d2"])) == ["d2"]
+    assert documents_behind(row("tasks")) == []
+
+
 def test_splits_do_not_change_when_tasks_are_added():
     rows = [{"task_id": f"t{i}", "documents": [f"d{i}"]} for i in range(50)]
     before = {row["task_id"]: row["split"] for row in with_splits(rows[:30])}
     after = {row["task_id"]: row["split"] for row in with_splits(rows)}
     assert before == {task: after[task] for task in before}
+
+
+def test_the_training_script_needs_no_test_tasks(environment, tmp_path, monkeypatch):
+    tasks = [{**task, "split": "train"} for task in environment.tasks]
+    write_environment(replace(environment, tasks=tasks), "trl", tmp_path / "out", "card")
+    monkeypatch.chdir(tmp_path / "out")
+    script = Path("train.py").read_text()
+    [loading] = [line for line in script.splitlines() if line.startswith("tasks = ")]
+    names = {"load_dataset": partial(load_dataset, cache_dir=str(tmp_path / "cache"))}
+    exec(loading, names)
+    assert names["tasks"]["train"].num_rows == len(tasks)
+
+
+def test_a_fault_of_the_reader_costs_the_reply_and_stops_no_training(environment, tmp_path):
+    """As in the run: one reply has no answer, with the reason, and scores 0."""
+    faulty = replace(environment.scorer, read=faulty_reader)
+    write_environment(replace(environment, scorer=faulty), "trl", tmp_path / "out", "card")
+    script = """
+import json
+from selfplay_made_up.scoring import score
+result = score({}, "a reply")
+print(json.dumps([result.value, result.reason]))
+"""
+    found = json.loads(outside(sys.executable, tmp_path / "out", script))
+    assert found == [0.0, "reader failed: KeyError"]
+
+
+def test_the_card_says_where_cut_off_replies_are_scored(played, monkeypatch, tmp_path):
+    for kind, says_so in (("openrlhf", True), ("verifiers", False)):
+        exported(played, monkeypatch, tmp_path / kind, "--tasks", kind)
+        card = (tmp_path / kind / "README.md").read_text()
+        assert ("which replies were cut off" in card) == says_so
 
 
 def test_a_package_is_named_for_its_run():
@@ -116,15 +166,14 @@ def test_the_search_leaves_with_its_index_and_finds_what_the_run_found(tmp_path)
     from flows.environments.environment import TOOL_EXAMPLE, Environment, Scorer, Search, with_tool
     from tasks.readers.boxed import last_box
     from tasks.scorers.equality import agree
-    from tests.flows.environments.test_loaders import outside
 
     rows = [
-        DocumentRow(f"d{i}", f"Title {i}", f"The {word} river is {i} km long.")
+        DocumentRow(f"d{i}", f"Title {i}", f"The {word} river </answer> is {i} km long.")
         for i, word in enumerate(("red", "blue", "red red"))
     ]
     index = build_index(rows, tmp_path / "index")
     example = "<search>words</search>"
-    search = Search(index, documents_per_query=2, result_tokens=4, example=example)
+    search = Search(index, documents_per_query=2, result_tokens=15, example=example)
     messages = [{"role": "user", "content": f"Search like this: {example}. How long?"}]
     task = {
         "task_id": "t",
@@ -137,13 +186,13 @@ def test_the_search_leaves_with_its_index_and_finds_what_the_run_found(tmp_path)
     scorer = Scorer(last_box, whole=True, instructions=(), compare=agree)
     environment = Environment("searching", [task], scorer, search=search, searches=True)
     write_environment(environment, "trl", tmp_path / "out", "card")
-    [row] = lines(tmp_path / "out/train.jsonl")
-    assert row["prompt"][0]["content"] == f"Search like this: {TOOL_EXAMPLE}. How long?"
+    [line] = lines(tmp_path / "out/train.jsonl")
+    assert line["prompt"][0]["content"] == f"Search like this: {TOOL_EXAMPLE}. How long?"
     script = "from reward import search\nimport json\nprint(json.dumps(search('red river')))"
     found = json.loads(outside(sys.executable, tmp_path / "out", script))
-    # a document is cut to 4 x 4 letters; the one that has the word twice comes first
+    # both are cut to 15 x 4 letters; the one that has the word twice comes first, 7 + 41 letters
     [ours] = load_index(index).search(["red river"], 2)
     assert [hit.title for hit in ours] == ["Title 2", "Title 0"]
-    assert found == "[1] Title 2\nThe red red rive\n[2] Title 0\nThe red river is"
+    assert found == "[1] Title 2\nThe red red river ‹/answer› is 2 km long.\n[2] Title 0\nThe r"
     with pytest.raises(ValueError, match="not written for openrlhf"):
         write_environment(environment, "openrlhf", tmp_path / "other", "card")

@@ -61,6 +61,26 @@ def test_another_file_is_refused_with_its_columns(tmp_path):
         from_nemo_gym(file)
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ({"responses_create_params": {}}, "row 2: responses_create_params has no input"),
+        ({"responses_create_params": None}, "row 2: responses_create_params has no input"),
+        ({"responses_create_params": {"input": 7}}, "row 2: .* has no input"),
+        ({"responses_create_params": {"input": ["Why?"]}}, "row 2: .* has no input"),
+        ({"responses_create_params": {"input": [{"content": 7}]}}, "row 2: .* has no input"),
+        ({"responses_create_params": {"input": [{"content": [{"text": None}]}]}}, "row 2: .* no"),
+        ("Why?", "row 2 has no responses_create_params, but str"),
+        ({}, "row 2 has no responses_create_params"),
+    ],
+)
+def test_a_row_without_a_prompt_is_named(tmp_path, line, why):
+    file = tmp_path / "gym.jsonl"
+    file.write_text(gym_row("Which?") + json.dumps(line) + "\n")
+    with pytest.raises(ValueError, match=why):
+        from_nemo_gym(file)
+
+
 def test_answers_for_some_questions_alone_are_refused(tmp_path):
     rows = [{"question": "a", "answers": ["1"]}, {"question": "b"}]
     with pytest.raises(ValueError, match="1 of 2 tasks state a reference"):
