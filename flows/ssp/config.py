@@ -88,6 +88,14 @@ class Check(Settings):
         default=4, ge=0, description="other proposals whose documents are shown among its own"
     )
     document_tokens: int = Field(default=256, ge=1, description="of each document, its first")
+    prompt_tokens: int = Field(
+        default=11_264,
+        ge=1,
+        description=(
+            "of the prompt, without the chat template's, at most: documents of others are left out,"
+            " then its own are cut, until it fits"
+        ),
+    )
     response_tokens: int = Field(default=512, ge=1, description="most tokens of the answer")
     temperature: float = Field(default=0.1, ge=0, description="of sampling it")
 
@@ -147,12 +155,14 @@ class Config(MethodSettings):
 
     def workload(self) -> Workload:
         found = self.dialogues.result_tokens + 40.0
-        shown = 2.0 * (1 + self.check.noise) * self.check.document_tokens
         proposer_turns = min(MEAN_TURNS, self.dialogues.proposer_turns)
+        of_a_proposal = (proposer_turns - 1) * self.dialogues.documents_per_query
+        shown = (1 + self.check.noise) * of_a_proposal * self.check.document_tokens
+        check_tokens = min(150.0 + shown, self.check.prompt_tokens)
         solver_turns = min(MEAN_TURNS, self.dialogues.solver_turns)
         proposer = PlannedRole("proposer", Lengths(500, 200, proposer_turns, added=found), "policy")
         solver = PlannedRole("solver", Lengths(250, 150, solver_turns, added=found), "policy")
-        checker = PlannedRole("checker", Lengths(150 + shown, 100), "policy")
+        checker = PlannedRole("checker", Lengths(check_tokens, 100), "policy")
         asked = proposer.conversations(self.questions)
         checked = checker.conversations(BY_RULE * self.questions)
         answered = solver.conversations(self.questions, self.answers)

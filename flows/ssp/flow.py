@@ -14,7 +14,8 @@ Departures
 - The policy itself checks questions, as the abstract says; the released code asks another model,
   which `models.checker` may name.
 - The check sees the first tokens of every document that was found, beside those that four other
-  proposals found; the released code shows the results as the Proposer saw them.
+  proposals found, as many as fit its prompt (`check.prompt_tokens`); the released code shows the
+  results as the Proposer saw them.
 - Answers are compared by their words alone; the released code asks a model about those that differ.
 - One update a step for both roles, on-policy, each role with half of the weight; the released
   script updates the Proposer first, then the Solver, each in two optimizer steps. The Proposer is

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 from flows.run import Role, templates
@@ -12,13 +13,14 @@ from flows.ssp.config import Config
 from flows.ssp.readers import answer_of, measure_answer, measure_question
 from tasks.ask import readable_tasks
 from tasks.models.engine import Sampling
+from tasks.prompt import Template
 from tasks.read import reads
 from tasks.readers.lines import labelled
 from tasks.readers.lines import read_answer as first_line
 from tasks.readers.tags import last_element
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
-from tasks.rollouts.tokens import cut_tokens
+from tasks.rollouts.tokens import count_tokens, cut_tokens
 from warehouse.schemas import ANSWERS, TASKS, Document, Gate, Row, Sample, Task
 
 
@@ -61,10 +63,12 @@ class Roles:
             templates=(self.template("checker"),),
             variables=partial(
                 show_documents,
+                template=self.template("checker"),
                 enabled=cfg.check.enabled,
                 noise=cfg.check.noise,
                 model=cfg.models.base,
-                limit=cfg.check.document_tokens,
+                document_tokens=cfg.check.document_tokens,
+                prompt_tokens=cfg.check.prompt_tokens,
                 seed=cfg.seed,
             ),
             sampling=Sampling(
@@ -127,15 +131,21 @@ def show_documents(
     gates: list[Gate],
     documents: list[Document],
     *,
+    template: Template,
     enabled: bool,
     noise: int,
     model: str,
-    limit: int,
+    document_tokens: int,
+    prompt_tokens: int,
     seed: int,
 ) -> Iterator[Row]:
     """A prompt for each question that passed every rule: the question, the documents that its
     Proposer found, and those that `noise` other Proposers found, in random order. Of each document
-    the first `limit` tokens, as `model` counts them. No prompt unless the check is `enabled`."""
+    the first `document_tokens`, as `model` counts them. No prompt unless the check is `enabled`.
+
+    If the prompt, which `template` makes, would have more than `prompt_tokens`, documents of others
+    are left out; if it still had, the Proposer's own are cut further.
+    """
     if not enabled:
         return
     failed = {gate["task_id"] for gate in gates if not gate["passed"]}
@@ -145,19 +155,78 @@ def show_documents(
             continue
         rng = random.Random(f"{seed} {task['task_id']}")
         others = [other for other in tasks if other["task_id"] != task["task_id"]]
-        shown = list(task["evidence"] or [])
+        own = task["evidence"] or []
+        found = list(own)
         for other in rng.sample(others, min(noise, len(others))):
-            shown += other["evidence"] or []
-        shown = list(dict.fromkeys(shown))
-        rng.shuffle(shown)
+            found += other["evidence"] or []
+        found = list(dict.fromkeys(found))
+        rng.shuffle(found)
+        shown = [
+            Shown(
+                title=document_of[document_id]["title"] or "",
+                text=cut_tokens(document_of[document_id]["text"], model, document_tokens),
+                is_own=document_id in own,
+            )
+            for document_id in found
+        ]
+        question = Question(template, task["text"], model)
         yield {
             "task_id": task["task_id"],
             "task": task["text"],
             "documents": [
-                {
-                    "title": document_of[document_id]["title"] or "",
-                    "text": cut_tokens(document_of[document_id]["text"], model, limit),
-                }
-                for document_id in shown
+                {"title": document.title, "text": document.text}
+                for document in fitting(shown, question, prompt_tokens)
             ],
         }
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A document of a check: its title, its first words, and whether the question's own Proposer
+    found it."""
+
+    title: str
+    text: str
+    is_own: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as `template` asks it, and the model that counts tokens."""
+
+    template: Template
+    text: str
+    model: str
+
+    def num_tokens(self, *documents: Shown) -> int:
+        """Of the prompt with these documents, without a chat template's."""
+        shown = [{"title": document.title, "text": document.text} for document in documents]
+        return count_tokens(self.template.render(task=self.text, documents=shown), self.model)
+
+
+def fitting(documents: list[Shown], question: Question, prompt_tokens: int) -> list[Shown]:
+    """The documents, in their order, with which the prompt has about `prompt_tokens` at most.
+
+    Own documents come first: others are added while there is room. If the own ones alone have too
+    many tokens, each text gets an equal share of the room.
+    """
+    alone = question.num_tokens()
+    left = prompt_tokens - alone
+    own = [document for document in documents if document.is_own]
+    used = sum(question.num_tokens(document) - alone for document in own)
+    if own and used > left:
+        without_texts = [replace(document, text="") for document in own]
+        titles = sum(question.num_tokens(document) - alone for document in without_texts)
+        share = max(1, (left - titles) // len(own))
+        return [
+            replace(document, text=cut_tokens(document.text, question.model, share))
+            for document in own
+        ]
+    left -= used
+    kept = []
+    for document in documents:
+        added = 0 if document.is_own else question.num_tokens(document) - alone
+        if added <= left:
+            kept.append(document)
+            left -= added
+    return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from flows.ssp.readers import answer_of, measure_question, rules
 from flows.ssp.rewards import NO_ANSWER, NO_CHECK, proposer_rewards
 from flows.ssp.roles import Roles, give_answers, show_documents
 from tasks.normalise import zscore
+from tasks.prompt import Template
 from tasks.read import UNANSWERED
 from tasks.readers.malformed import Malformed
 from tests.support.rows import row
@@ -174,6 +176,17 @@ def task(name: str, **columns: Any) -> Any:
     return row("tasks", task_id=name, rollout_id=name, prompt_id=name, text=QUESTION, **columns)
 
 
+show = partial(
+    show_documents,
+    template=Template("checker", "{{ task }}{% for d in documents %} {{ d.text }}{% endfor %}"),
+    enabled=True,
+    model="data/micro/base",
+    document_tokens=8,
+    prompt_tokens=512,
+    seed=0,
+)
+
+
 def test_the_check_shows_documents_of_other_proposals_among_the_own_ones() -> None:
     tasks = [
         task("1", evidence=["a", "b"]),
@@ -185,24 +198,47 @@ def test_the_check_shows_documents_of_other_proposals_among_the_own_ones() -> No
         row("documents", document_id=i, title=i.upper(), text=f"About {i}.") for i in "abcd"
     ]
     gates: Any = [row("gates", task_id="3", gate="length", kind="rule", passed=False)]
-    model = "data/micro/base"
     shown = {
         prompt["task_id"]: [document["title"] for document in prompt["documents"]]
-        for prompt in show_documents(
-            tasks, gates, documents, enabled=True, noise=9, model=model, limit=8, seed=0
-        )
+        for prompt in show(tasks, gates, documents, noise=9)
     }
     assert {name: sorted(titles) for name, titles in shown.items()} == {
         name: ["A", "B", "C", "D"] for name in "124"
     }
-    alone = show_documents(
-        tasks, gates, documents, enabled=True, noise=0, model=model, limit=8, seed=0
-    )
+    alone = show(tasks, gates, documents, noise=0)
     assert [sorted(d["title"] for d in prompt["documents"]) for prompt in alone] == [
         ["A", "B"],
         ["B", "C"],
         [],
     ]
+
+
+def test_a_check_that_is_too_long_leaves_out_documents_of_others_then_cuts_its_own() -> None:
+    """Two documents of 10 words a proposal; the question has 2 words, a title none."""
+    tasks: Any = [
+        row("tasks", task_id=name, text="a a", evidence=[f"{name}1", f"{name}2"]) for name in "xy"
+    ]
+    documents: Any = [
+        row("documents", document_id=i, text=f"{word} " * 10)
+        for i, word in zip(("x1", "x2", "y1", "y2"), "bcde", strict=True)
+    ]
+    checks = partial(show, tasks, [], documents, noise=1, document_tokens=10)
+
+    def words(prompt_tokens: int) -> list[list[int]]:
+        return [
+            sorted(len(document["text"].split()) for document in prompt["documents"])
+            for prompt in checks(prompt_tokens=prompt_tokens)
+        ]
+
+    assert words(42) == [[10] * 4] * 2
+    assert words(41) == [[10] * 3] * 2
+    assert words(22) == [[10] * 2] * 2
+    assert words(12) == [[5] * 2] * 2
+    own = [
+        {document["text"][0] for document in prompt["documents"]}
+        for prompt in checks(prompt_tokens=22)
+    ]
+    assert own == [{"b", "c"}, {"d", "e"}]
 
 
 def rewards(matched: list[bool | None], check: bool | None = True) -> Any:
