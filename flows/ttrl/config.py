@@ -1,4 +1,5 @@
-"""TTRL's settings: the paper's numbers where it gives them; profiles hold departures."""
+"""TTRL's settings: the defaults are those of the released script for AIME, as far as they can be;
+flow.py says where not. Profiles hold departures."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ class Config(MethodSettings):
     )
     dialogues: Dialogues = Dialogues()
     steps: int = Field(default=8, ge=1, description="updates in an iteration")
-    questions_per_step: int = Field(default=32, ge=1, description="drawn for each update")
+    questions_per_step: int = Field(default=8, ge=1, description="drawn for each update")
     group_size: int = Field(
-        default=16, ge=2, description="answers to a question: they vote, and they are compared"
+        default=64, ge=2, description="answers to a question: they vote, and they are compared"
     )
-    update: GRPOSettings = GRPOSettings(beta=0.0)
+    update: GRPOSettings = GRPOSettings(learning_rate=5e-7, beta=1e-3, optimizer_steps=8)
     match: Comparing = Comparing()

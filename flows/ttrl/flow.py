@@ -5,24 +5,30 @@ This is the worked example of a method: `selfplay new NAME` copies this folder.
 
 Departures
 - The paper samples 64 answers for the vote and trains on 32 of them; here all answers do both.
+- The learning rate is constant; the released script warms it up for 3 % of the steps and then lets
+  it fall as a cosine.
 - Equal answers are found by Math-Verify and by text, as everywhere in this project.
 """
 
 from __future__ import annotations
 
-from flows.blocks.questions import answer_reward, readers, score_held_out
+from flows.blocks.questions import (
+    answer_reward,
+    compare_answers,
+    majority,
+    readers,
+    score_held_out,
+)
 from flows.method import method
 from flows.run import Player, Role, Run, templates
 from flows.ttrl.config import Config
 from tasks.ask import readable_tasks
 from tasks.benchmarks.items import Columns
 from tasks.given import GivenTasks, given_tasks
-from tasks.match import match
 from tasks.normalise import normalise
 from tasks.read import reads
 from tasks.score import score
 from tasks.scorers.equality import agree
-from tasks.vote import vote
 from warehouse.schemas import ANSWERS
 from warehouse.store import Place, Table
 
@@ -39,8 +45,10 @@ def ttrl_iteration(run: Run[Config]) -> Player:
             step = iteration.phase("training").step(s + 1)
             tasks = draw_questions(run, step, number=(t - 1) * cfg.steps + s)
             solutions = run.ask(step, solver, player.policy, group_size=cfg.group_size, tasks=tasks)
-            labels = vote(step, answers=solutions.rows, tasks=tasks, agree=agree)
-            matches = match(step, solutions.rows, tasks, labels=labels, compare=agree)
+            labels = majority(run, step, tasks=tasks, answers=solutions.rows)
+            matches = compare_answers(
+                step, solutions.rows, tasks, labels=labels, compare=agree, comparing=cfg.match
+            )
             rewards = score(step, answer_reward, answers=solutions.rows, matches=matches)
             advantages = normalise(step, rewards, scheme="zscore")
             player = run.learn(step, player, advantages, solutions.rollouts, cfg.update)
