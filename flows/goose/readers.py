@@ -28,6 +28,25 @@ LINE_OF_STEP = "\nStep:"
 WRONG = "Wrong:"
 
 
+def text_of(content: str) -> str:
+    """The text in a prompt of the author; empty without the lines around it.
+
+    >>> text_of("Copy it. \\nText:\\nTwo is even.\\nEnd of the text.\\nThink first.")
+    'Two is even.'
+    """
+    return content.partition(TEXT_BEGINS)[2].rpartition(TEXT_ENDS)[0]
+
+
+def line_of_text(content: str) -> str:
+    """The text in a prompt of the author in lines, which is its last; empty without the lines
+    around it.
+
+    >>> line_of_text("\\nText: One.\\nStep: x\\n\\nText: Two is even.\\nStep:")
+    'Two is even.'
+    """
+    return content.rpartition(LINE_OF_TEXT)[2].rpartition(LINE_OF_STEP)[0]
+
+
 def read_task(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_words: int) -> Row:
     """A task about the text of the prompt, as columns of `tasks`; see `masked_task`.
 
@@ -35,9 +54,8 @@ def read_task(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_
     """
     reply = rollout["reply"] or ""
     content = prompt["messages"][-1]["content"]
-    text = content.partition(TEXT_BEGINS)[2].rpartition(TEXT_ENDS)[0]
     return masked_task(
-        text,
+        text_of(content),
         last_element(reply, "step"),
         [element.text for element in elements(reply, "distractor")],
         num_distractors=num_distractors,
@@ -75,7 +93,6 @@ def read_lines(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min
     does.
     """
     content = prompt["messages"][-1]["content"]
-    text = content.rpartition(LINE_OF_TEXT)[2].rpartition(LINE_OF_STEP)[0]
     written, blank_line, _ = (rollout["reply"] or "").strip().partition("\n\n")
     step, *others = written.split("\n")
     if rollout["finish_reason"] == "length" and not blank_line:
@@ -84,13 +101,25 @@ def read_lines(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min
         others.pop()
     distractors = [line.removeprefix(WRONG).strip() for line in others if line.startswith(WRONG)]
     return masked_task(
-        text,
+        line_of_text(content),
         step.strip(),
         distractors,
         num_distractors=num_distractors,
         min_words=min_words,
         seed=rollout["rollout_id"],
     )
+
+
+def pattern_of(words: Sequence[str]) -> re.Pattern[str]:
+    """Finds words with any blanks between them, where they do not begin or end within a word.
+
+    >>> [bool(pattern_of(["art", "of"]).search(text)) for text in ("an art  of old", "a cart of")]
+    [True, False]
+    """
+    between = r"\s+".join(re.escape(word) for word in words)
+    begins = r"\b" if re.match(r"\w", words[0]) else ""
+    ends = r"\b" if re.search(r"\w$", words[-1]) else ""
+    return re.compile(begins + between + ends)
 
 
 def masked_task(
@@ -126,7 +155,7 @@ def masked_task(
         raise Malformed(f"the step has fewer than {min_words} words")
     if MASK in text:
         raise Malformed("the text has a mask of its own")
-    places = list(re.finditer(r"\s+".join(re.escape(word) for word in words), text))
+    places = list(pattern_of(words).finditer(text))
     if not places:
         raise Malformed("the step does not stand in the text")
     if len(places) > 1:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +64,14 @@ def test_a_step_may_be_wrapped_otherwise_than_in_the_text() -> None:
     assert "[MASK]" in task["text"] and STEP in task["options"]
 
 
+def test_a_step_may_end_with_a_sign_before_a_word() -> None:
+    text = "The rule (n is even) holds, so half(n) is whole, and so is half(n)+1 by adding one."
+    task = masked_task(text, "so half(n) is whole,", WRONG, **LIMITS, seed="")
+    assert task["text"] == text.replace("so half(n) is whole,", "[MASK]")
+    task = masked_task(text, "(n is even) holds, so half(", WRONG, **LIMITS, seed="")
+    assert task["text"] == text.replace("(n is even) holds, so half(", "[MASK]")
+
+
 def test_thoughts_and_earlier_steps_do_not_count() -> None:
     before = "<think><step>Three is odd</step></think><step>so its square is odd</step>"
     assert STEP in read_task(reply(before=before), asked(), **LIMITS)["options"]
@@ -76,9 +86,11 @@ def test_thoughts_and_earlier_steps_do_not_count() -> None:
         (reply("its square is big"), TEXT, "does not stand in the text"),
         (reply("Its square is even"), TEXT, "does not stand in the text"),
         (reply(".* square is even"), TEXT, "does not stand in the text"),  # no pattern
+        (reply("wo is even"), TEXT, "does not stand in the text"),  # a part of a word
+        (reply("its square is eve"), TEXT, "does not stand in the text"),
         (reply("so its square is"), TEXT, "more than once"),
         (reply(TEXT), TEXT, "more than half"),
-        (reply(TEXT[:58]), TEXT, "more than half"),
+        (reply(" ".join(TEXT.split()[:12])), TEXT, "more than half"),
         (reply(), f"[MASK] {TEXT}", "a mask of its own"),
         (reply(wrong=WRONG[:2]), TEXT, "too few distractors"),
         (reply(wrong=[*WRONG[:2], " "]), TEXT, "empty distractor"),
@@ -176,6 +188,28 @@ def test_the_ninth_option_can_be_right() -> None:
     ninth = {**task, "reference": "I"}
     assert agree(ninth, "I") and agree(ninth, "(I)") and not agree(ninth, "I think that it is B")
     assert agree(task, task["reference"]) and agree(task, STEP)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "line", "translated"),
+    [
+        ("english", "\nText:\n", "\nTexte :\n"),
+        ("english", "\nEnd of the text.\n", "\nFin du texte.\n"),
+        ("lines", "\nText: {{", "\nTexte: {{"),
+        ("lines", "\nStep:\n", "\nPassage:\n"),
+    ],
+)
+def test_an_author_whose_text_could_not_be_found_is_refused(
+    tmp_path: Path, prompts: str, line: str, translated: str
+) -> None:
+    folder = shutil.copytree(profile.home(Config) / "prompts" / prompts, tmp_path / "mine")
+    author = folder / "author.jinja"
+    text = author.read_text().rstrip("\n") + "\n"
+    author.write_text(text.replace(line, translated))
+    assert author.read_text() != text
+    cfg = profile.load(Config, "smollm2", {"dialogues.prompts": str(folder)})
+    with pytest.raises(ValueError, match=r"author\.jinja has to show the document between 'Text:'"):
+        Roles(cfg)
 
 
 def test_documents_are_cut_for_the_author(tmp_path: Any) -> None:
