@@ -25,7 +25,12 @@ from flows.method import method
 from flows.run import Role, Run, templates
 from flows.table_questions.config import Config
 from flows.table_questions.grounded import check_evidence, write_questions
-from flows.table_questions.readers import first_row, read_evidence, read_question
+from flows.table_questions.readers import (
+    first_row,
+    read_evidence,
+    read_question,
+    read_whole_question,
+)
 from tasks.ask import readable
 from tasks.corpus.long_context import split_documents
 from tasks.corpus.parts import draw_parts, join_parts, part_articles
@@ -48,7 +53,6 @@ class Roles:
     def __init__(self, cfg: Config) -> None:
         dialogues = cfg.dialogues
         template = templates(cfg, dialogues.prompts)
-        read_written = Reader(read_question, whole=True)
         read_answer = reads("answer", partial(last_element, name="answer"))
         self.writer = Role(
             name="writer",
@@ -56,9 +60,9 @@ class Roles:
             variables=passages,
             sampling=dialogues.sampling,
             into=TASKS,
-            read=read_written,
+            read=Reader(read_question, whole=True),
             dialogue=dialogues.one_reply,
-            ask_again=read_written,
+            ask_again=Reader(read_whole_question),
         )
         self.reader = Role(
             name="reader",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tasks.readers.quotes import verbatim
 from tasks.readers.words import holds, words_of
+from tasks.rollouts.neutral import neutralise
 from tasks.stage import Rows, rows_by, stage
 from warehouse.draft import Draft
 from warehouse.schemas import (
@@ -31,7 +32,8 @@ def check_evidence(
     """Yield three checks of every readable task.
 
     `verbatim`: each quote is in a part that was shown, word for word. `covered`: every part is
-    quoted. `not_given_away`: the question leaves the answer open.
+    quoted. `not_given_away`: the question leaves the answer open. Parts are compared as the prompt
+    showed them, neutralised.
     """
     shown_of = {row["sample_id"]: row["document_ids"] or [] for row in samples.rows(Sample)}
     sample_of = {row["prompt_id"]: row["sample_id"] for row in prompts.rows(PromptRow)}
@@ -41,9 +43,9 @@ def check_evidence(
         if task["text"] is None:
             continue
         sample_id = sample_of[task["prompt_id"] or ""] or ""
-        shown = [text_of[document_id] for document_id in shown_of[sample_id]]
+        shown = [neutralise(text_of[document_id]) for document_id in shown_of[sample_id]]
         criteria = [row["criterion"] for row in evidence_of[task["task_id"]]]
-        quotes = [criterion for criterion in criteria if criterion is not None]
+        quotes = [neutralise(criterion) for criterion in criteria if criterion is not None]
         for gate, passed in _checks(task, quotes, shown):
             yield {"task_id": task["task_id"], "gate": gate, "kind": "rule", "passed": passed}
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tasks.corpus.evidence import evidence_rows
 from tasks.prompt import Row
+from tasks.read import UNANSWERED
 from tasks.readers.malformed import Malformed
 from tasks.readers.objects import last_object
 from tasks.readers.quotes import MOST_QUOTES
@@ -27,6 +28,13 @@ def read_question(rollout: Rollout, prompt: PromptRow) -> Row:
     """The question and its answer. Raises Malformed for a member that is missing or empty."""
     written = _written(rollout["reply"] or "")
     return {"text": written.question, "reference": written.answer}
+
+
+def read_whole_question(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The same of a reply that was not cut off. Raises Malformed for one that was, too."""
+    if rollout["finish_reason"] != "final":
+        raise Malformed(UNANSWERED[rollout["finish_reason"]])
+    return read_question(rollout, prompt)
 
 
 def read_evidence(rollout: Rollout, prompt: PromptRow) -> list[Row]:

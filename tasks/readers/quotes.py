@@ -13,6 +13,7 @@ from tasks.readers.words import words_of
 # each is searched for in the whole prompt
 MAX_CHARS = 30_000
 MOST_QUOTES = 200
+FIRST_WITHOUT_BLANKS = "\u2e80"  # from here on Unicode has the characters of Chinese and Japanese
 _BETWEEN = re.compile(
     r"\.\.\.|…|\[…\]|\[\.\.\.\]"
     r"|(?<=[.!?;])(?<!\b(?:Dr|Mr|Ms|St)\.)(?<!\b(?:Mrs)\.)(?<!\.[A-Z]\.)\s+"
@@ -50,18 +51,36 @@ def _quotes(listed: str) -> Iterator[str]:
 
 
 def verbatim(quotes: Sequence[str], text: str) -> float:
-    """The share of quotes that are in a text word for word; blanks and the style of quotation marks
-    do not matter. 0 for no quotes.
+    """The share of quotes that are in a text word for word, none of them from within a word or to
+    within one; blanks and the style of quotation marks do not matter. 0 for no quotes.
 
     >>> verbatim(
-    ...     ["Ada lived  in Ulm.", "Ada lived in Bonn."], "Then Ada lived\\nin Ulm. It rained."
+    ...     ["Ada lived  in Ulm.", "da lived in", "Ada lived in Bonn.", "lived"],
+    ...     "Then Ada lived\\nin Ulm. It rained.",
     ... )
     0.5
     """
     if not quotes:
         return 0.0
-    known = f" {_plain(text)} "
-    return sum(_plain(quote) in known for quote in quotes) / len(quotes)
+    known = _plain(text)
+    return sum(_holds(known, _plain(quote)) for quote in quotes) / len(quotes)
+
+
+def _holds(text: str, quote: str) -> bool:
+    """Whether a text has a quote that cuts no word."""
+    start = text.find(quote)
+    while start >= 0:
+        if not (_cuts_a_word(text, start) or _cuts_a_word(text, start + len(quote))):
+            return True
+        start = text.find(quote, start + 1)
+    return False
+
+
+def _cuts_a_word(text: str, place: int) -> bool:
+    """Whether a word goes on at a place in a text. Nobody can tell in Chinese or Japanese, which
+    have no blanks: there none does."""
+    around = text[max(0, place - 1) : place + 1]
+    return len(around) == 2 and around.isalnum() and max(around) < FIRST_WITHOUT_BLANKS
 
 
 def _plain(text: str) -> str:

@@ -180,6 +180,29 @@ def test_an_answer_of_one_word_that_the_question_has_is_given_away(place: Place)
     ]
 
 
+def test_quotes_cut_no_word_and_are_of_what_the_writer_was_shown(place: Place) -> None:
+    """Brackets like [[Ulm]] are shown as look-alikes, which the writer may write as brackets."""
+    text = "| Port | Year |\n| [[Ulm]] | 1904 |"
+    parts = publish(place, "documents", row("documents", document_id="p", text=text), label="parts")
+    samples = publish(
+        place, "samples", row("samples", sample_id="s", document_id="d", document_ids=["p"])
+    )
+    prompts = publish(place, "prompts", row("prompts", prompt_id="q", sample_id="s"))
+    quotes = {"shown": "| ⟦⟦Ulm⟧⟧ | 1904 |", "raw": "| [[Ulm]] | 1904 |", "a": "9", "b": "lm"}
+    tasks = [
+        row("tasks", task_id=name, prompt_id="q", text="When?", reference="1904") for name in quotes
+    ]
+    evidence = [
+        row("rubrics", task_id=name, criterion_id=name, criterion=quote)
+        for name, quote in quotes.items()
+    ]
+    given = publish(place, "tasks", *tasks), publish(place, "rubrics", *evidence)
+    checks = check_evidence(place, *given, prompts, samples, parts).rows()
+    passed = {(check["task_id"], check["gate"]) for check in checks if check["passed"]}
+    for gate in ("verbatim", "covered"):
+        assert {name for name in quotes if (name, gate) in passed} == {"shown", "raw"}
+
+
 # ---- a run ----
 
 ANSWERS = {
@@ -190,7 +213,8 @@ ANSWERS = {
 
 
 def say(asked: Asked) -> str:
-    """The question about prose and table quotes only the table."""
+    """The question about prose and table quotes only the table. That about one table is first cut
+    off at its end."""
     if asked.template == "write":
         kind = 0 if asked.text.count("<part>") == 1 else 1 if "Ott" in asked.text else 2
         question, answer = list(ANSWERS.items())[kind]
@@ -200,7 +224,8 @@ def say(asked: Asked) -> str:
             re.MULTILINE,
         )
         evidence = [quote for quote in quotes if ("Köln", "Ulm", "Bonn")[kind] in quote]
-        return json.dumps({"question": question, "answer": answer, "evidence": evidence})
+        reply = json.dumps({"question": question, "answer": answer, "evidence": evidence})
+        return f"{reply}..." if kind == 0 and asked.attempt == 0 else reply
     found = next(answer for question, answer in ANSWERS.items() if question in asked.text)
     return f"<answer>{found if asked.template == 'answer' else 'nobody knows'}</answer>"
 
@@ -236,6 +261,7 @@ def test_sound_questions_are_kept_with_article_and_evidence(
     )
     assert [tuple(found.values()) for found in query(store.root, sql)] == [
         ("multi_table", None),
+        ("single_table", "malformed: cut off at the token limit"),
         ("single_table", None),
         ("text_and_table", "a part is not quoted"),
     ]
