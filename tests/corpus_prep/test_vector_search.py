@@ -131,9 +131,7 @@ def test_auto_goes_by_the_size_of_the_vectors():
 
 
 def test_codes_are_not_learnt_from_too_few_documents(tmp_path):
-    with pytest.raises(
-        ValueError, match="learns 256 codes, but there are 255 documents"
-    ):
+    with pytest.raises(ValueError, match="learns 256 codes, but there are 255 documents"):
         VectorSearch(kind="ivf_pq").resolved(np.zeros((255, 96), np.float16))
     vectors = np.random.default_rng(0).normal(size=(300, 32)).astype(np.float16)
     np.save(tmp_path / VECTORS, vectors)
