@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_prep.contamination.benchmarks import WRAPPING, read_rows
 from corpus_prep.read.hub import is_dataset, records_in_dataset
+from tasks.readers.boxed import worked_answer
 from tasks.stage import Rows, stage
 from warehouse.draft import hash_json
 from warehouse.schemas import ITEMS, Row
@@ -48,6 +49,9 @@ class Columns(BaseModel):
         default=False, description='the question stands between "Question:" and "Answer:"'
     )
     after: str | None = Field(default=None, description="the answer is what follows this text")
+    boxed: bool = Field(
+        default=False, description="the answer is in the last box of a worked solution"
+    )
     options: tuple[str, ...] = Field(default=(), description="of a multiple choice")
     first: int = Field(
         default=0, description="the number of the first option, where answers are numbers"
@@ -201,6 +205,8 @@ def _answers(row: Row, columns: Columns) -> list[Any]:
     ]
     if columns.after is not None:
         answers = [as_text(answer).rpartition(columns.after)[2].strip() for answer in answers]
+    if columns.boxed:
+        answers = [worked_answer(as_text(answer)) for answer in answers]
     return [answer for answer in answers if as_text(answer).strip()]
 
 

@@ -49,6 +49,19 @@ def last_box(reply: str) -> str:
     raise Malformed("the box is denied" if is_denied else "empty box")
 
 
+def worked_answer(solution: str) -> str:
+    r"""The content of the last `\boxed{...}` of a solution that people wrote; '' without a box.
+
+    >>> worked_answer(r"So $x$ is $\boxed{0}$ or $\boxed{\frac{1}{2}}$."), worked_answer("It is 2.")
+    ('\\frac{1}{2}', '')
+    """
+    for box in reversed(list(BOX.finditer(solution))):
+        end = _end(solution, box.end(), len(solution))
+        if end is not None:
+            return solution[box.end() : end].strip()
+    return ""
+
+
 def without_boxes(text: str) -> str:
     """Text in which the content of every box stands in place of the box.
 
