@@ -382,8 +382,10 @@ def tasks_by_id(recording: Recording) -> dict[str, Row]:
 
 def documents_behind(task: Row) -> list[str]:
     """The ids of the document that a task was made from and of its evidence, each once."""
-    ids = dict.fromkeys([task["document_id"], *(task.get("evidence") or [])])
-    return [document_id for document_id in ids if document_id is not None]
+    evidence: list[str] = task.get("evidence") or []
+    if task["document_id"] is None:
+        return list(dict.fromkeys(evidence))
+    return list(dict.fromkeys([task["document_id"], *evidence]))
 
 
 def labels_by_id(recording: Recording, answers_calls: Sequence[Call]) -> dict[str, str]:

@@ -12,13 +12,7 @@ Departures
 
 from __future__ import annotations
 
-from flows.blocks.questions import (
-    answer_reward,
-    compare_answers,
-    majority,
-    readers,
-    score_held_out,
-)
+from flows.blocks.questions import answer_reward, compare_answers, majority, readers, score_held_out
 from flows.method import method
 from flows.run import Player, Role, Run, templates
 from flows.ttrl.config import Config

@@ -188,14 +188,14 @@ def test_a_proposal_earns_what_the_attempts_fail_and_nothing_if_all_agree() -> N
 
 
 def test_a_task_that_is_too_long_to_be_asked_counts_as_never_solved() -> None:
-    formed = {**task("b", None), "malformed": TOO_LONG}
-    without_tags = {**task("c", None, 0.0), "malformed": TOO_LONG}
+    formed: Any = {**task("b", None), "malformed": TOO_LONG}
+    without_tags: Any = {**task("c", None, 0.0), "malformed": TOO_LONG}
     rows = proposer_rewards([formed, without_tags], [], [], unlearnable=-0.5, **PENALTIES)
     assert [paid["reward"] for paid in rows] == [-0.5, -1.0]
 
 
 def test_a_proposal_whose_process_was_lost_is_unscorable() -> None:
-    lost = {**task("b", None), "malformed": LOST}
+    lost: Any = {**task("b", None), "malformed": LOST}
     (paid,) = proposer_rewards([lost], [], [], unlearnable=-0.5, **PENALTIES)
     assert (paid["reward"], paid["unscorable"]) == (None, LOST)
 
@@ -283,8 +283,10 @@ def test_references_that_do_not_fit_are_left_out_of_the_prompt() -> None:
 
 
 def test_a_program_whose_prompt_is_too_long_gets_no_inputs() -> None:
-    draws = [row("draws", task_id=str(length), text=task_text("f " * length, ["1"]))
-             for length in (4, 40)]  # fmt: skip
+    draws: list[Any] = [
+        row("draws", task_id=str(length), text=task_text("f " * length, ["1"]))
+        for length in (4, 40)
+    ]
     prompts = list(show_programs(draws, limit=20, **MEASURED))
     assert [prompt["task_id"] for prompt in prompts] == ["4"]
 

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -129,7 +130,9 @@ def test_the_training_script_needs_no_test_tasks(environment, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path / "out")
     script = Path("train.py").read_text()
     [loading] = [line for line in script.splitlines() if line.startswith("tasks = ")]
-    names = {"load_dataset": partial(load_dataset, cache_dir=str(tmp_path / "cache"))}
+    names: dict[str, Any] = {
+        "load_dataset": partial(load_dataset, cache_dir=str(tmp_path / "cache"))
+    }
     exec(loading, names)
     assert names["tasks"]["train"].num_rows == len(tasks)
 
