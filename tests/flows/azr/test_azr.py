@@ -26,12 +26,14 @@ from flows.azr.programs import (
 )
 from flows.azr.rewards import proposer_rewards, solver_rewards
 from flows.azr.roles import Roles, show_programs, show_tasks, show_triplets
+from flows.azr.steps import executed_tasks
 from flows.settings import profile
 from tasks.processes.sandbox import LOST
 from tasks.prompt import Template
 from tasks.readers.fences import blocks
 from tasks.readers.malformed import Malformed
-from tests.support.rows import row
+from tests.support.rows import publish, row
+from warehouse.store import Place
 
 F = "def f(a):\n    return a"
 PENALTIES = {"malformed": -1.0}
@@ -198,6 +200,31 @@ def test_a_proposal_whose_process_was_lost_is_unscorable() -> None:
     lost: Any = {**task("b", None), "malformed": LOST}
     (paid,) = proposer_rewards([lost], [], [], unlearnable=-0.5, **PENALTIES)
     assert (paid["reward"], paid["unscorable"]) == (None, LOST)
+
+
+def test_a_task_whose_process_was_lost_says_so_and_one_that_failed_has_its_reason(
+    place: Place,
+) -> None:
+    text = task_text(F, ["1"])
+    proposed = [
+        {**task(name, text), "task_type": "deduction", "malformed": None} for name in ("a", "b")
+    ]
+    executions = [
+        row("executions", subject_id="a", program=F, input="1", reason=LOST),
+        row("executions", subject_id="b", program=F, input="1", reason="time limit"),
+    ]
+    done = executed_tasks(
+        place,
+        publish(place, "tasks", *proposed, label="proposed"),
+        publish(place, "prompts", row("prompts", prompt_id="p")),
+        publish(place, "draws"),
+        publish(place, "executions", *executions),
+        template=MEASURED["template"],
+        model=MEASURED["model"],
+        limit=5600,
+    )
+    reasons = {executed["task_id"]: executed["malformed"] for executed in done.rows()}
+    assert reasons == {"a": LOST, "b": "the program: time limit"}
 
 
 def test_eq_4_alone_pays_nothing_for_what_teaches_nothing() -> None:
