@@ -51,4 +51,5 @@ def _paint(axes: Any, method: str, rows: Sequence[Row]) -> None:
     axes.set_title(method, loc="left")
     axes.set_xlabel("share of verdicts that were wrong")
     axes.set_ylabel("gain in held-out score")
-    axes.legend(frameon=False, fontsize=8)
+    if measured or own:
+        axes.legend(frameon=False, fontsize=8)

@@ -16,6 +16,7 @@ from datasets import load_dataset
 from flows.app.command import cli
 from flows.environments.environment import documents_behind, with_splits
 from flows.environments.write import package_of, write_environment
+from tests.flows.environments.faulty import faulty_reader
 from tests.flows.environments.test_loaders import outside
 from tests.flows.spice.test_played import SETTINGS, Roles
 from tests.support.rows import row
@@ -40,10 +41,6 @@ def played(tmp_path_factory):
         settings = {**SETTINGS, "models.base": model, "engine.model": model}
         spice_iteration("micro", "r", settings, str(folder / "corpus.jsonl"))
     return folder / "store"
-
-
-def faulty_reader(reply: str) -> str:
-    raise KeyError(reply)
 
 
 def exported(played, monkeypatch, folder, *options: str):

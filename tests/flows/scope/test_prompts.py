@@ -242,7 +242,7 @@ def gated(place, tables, **judge: Any) -> list[dict[str, Any]]:
     cfg = config("english", **{f"judge.{key}": value for key, value in judge.items()})
     engine = ScriptedEngine(lambda *_: "moon", max_model_len=2000)
 
-    def sample(prompts, policy, sampling, dialogue, index, group_size, seed, skip):
+    def sample(prompts, policy, sampling, dialogue, index, group_size, seed, skip, attempt):
         return roll_out(engine, prompts, policy, sampling, dialogue, None, group_size, seed)
 
     fleet: Any = SimpleNamespace(roll_out=sample)

@@ -75,6 +75,7 @@ class Child:
     """An engine process that has room for `room` conversations at once."""
 
     room = 4
+    found_no_node = False
     started: ClassVar[list[int]] = []
 
     def __init__(self, config: EngineConfig, number: int, log_dir: Path):
