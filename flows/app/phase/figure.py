@@ -51,5 +51,5 @@ def _paint(axes: Any, method: str, rows: Sequence[Row]) -> None:
     axes.set_title(method, loc="left")
     axes.set_xlabel("share of verdicts that were wrong")
     axes.set_ylabel("gain in held-out score")
-    if measured or own:
+    if shapes or own:
         axes.legend(frameon=False, fontsize=8)
