@@ -14,8 +14,8 @@ Departures
   on them (`mini_batch`). Questions of an incomplete batch wait for the next epoch's order.
   If fewer questions are kept than a step has, every step has all of them; there it is an error.
 - The KL term is to the base model, the optimizer goes on through all iterations, and ratios are
-  clipped alike on both sides (0.2). In the released code both players' training starts anew in
-  every iteration, with its starting policy as the reference, and the upper clip is 0.3.
+  clipped alike on both sides (0.2). In the released code every iteration trains each
+  player with a new optimizer and its starting policy as the reference, and the upper clip is 0.3.
 - The Challenger earns what eq. 5 says. In the released code a reply without a question or without
   an answer in a box earns -1, min(p, 1 - p) stands for 1 - 2|p - 1/2|, and its filter keeps shares
   of 0.3 to 0.8 of nine answers. The Solver's reward there is 0.9 for the answer and 0.1 for the
@@ -184,24 +184,12 @@ def train_solver(
     watch_questions(run, pool, challenger.policy.id, tasks=tasks, labels=labels)
     run.watch_pool(iteration, challenger.policy.id, kept)
     watch_passed(run, pool, challenger.policy.id, tasks=tasks, chosen=kept, labels=labels)
-    size = min(num_kept(kept), cfg.prompts_per_step)
-    if size < cfg.prompts_per_step:
-        log.warning(
-            "%s: %d questions are kept, and a step has %d: every step has all that are kept",
-            pool.path,
-            size,
-            cfg.prompts_per_step,
-        )
-    num_batches = num_kept(kept) // size if size else 0
-    for b in range(cfg.steps if num_batches else 0):
+    num_questions = num_kept(kept)
+    size = questions_per_step(pool, num_questions, cfg.prompts_per_step)
+    for b in range(cfg.steps if num_questions else 0):
         step = iteration.phase("solver").step(b + 1)
-        batch = partial(
-            batch_of_epoch,
-            epoch=b // num_batches,
-            batch=b % num_batches,
-            size=size,
-            seed=run.cfg.seed,
-        )
+        epoch, number = divmod(b, num_questions // size)
+        batch = partial(batch_of_epoch, epoch=epoch, batch=number, size=size, seed=run.cfg.seed)
         solutions = answer(
             run,
             step,
@@ -225,6 +213,18 @@ def train_solver(
             rows_per_step=rows_per_step(cfg),
         )
     return solver
+
+
+def questions_per_step(pool: Place, num_questions: int, wanted: int) -> int:
+    """The questions of a step: `wanted`, or all that are kept if they are fewer, with a warning."""
+    if num_questions < wanted:
+        log.warning(
+            "%s: only %d questions are kept, and a step should have %d: each step uses all of them",
+            pool.path,
+            num_questions,
+            wanted,
+        )
+    return min(num_questions, wanted)
 
 
 def batch_of_epoch(

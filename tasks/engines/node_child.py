@@ -80,7 +80,7 @@ class NodeChild:
             module="tasks.engines.fleet_child",
             environment=functools.partial(engine_environment, config),
         )
-        # each start appends to it; on a node without the flow's folders it begins anew
+        # each start appends to it; on a node without the flow's folders it is a new file
         log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
         child = cls(program, log_file, _needs(config))
         child.pipe.send(config)
