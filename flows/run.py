@@ -181,13 +181,22 @@ class Run(Generic[Config]):
     def player_after(self, name: str, iteration: int, run: str | None = None) -> Player:
         """A player as an iteration of this run, or of another, left it.
 
-        It is as it started if it was never updated. Raises ValueError if there is no such run.
+        It is as it started if it was never updated. Raises ValueError if there is no such run, or
+        if it has not reached the iteration.
         """
         store = self.place.store
-        if run is not None and not store.folder(run).exists():
-            raise ValueError(
-                f"there is no run {run!r} to take the {name} from; `selfplay status` lists the runs"
-            )
+        if run is not None:
+            if not store.folder(run).exists():
+                raise ValueError(
+                    f"there is no run {run!r} to take the {name} from; `selfplay status` lists the"
+                    " runs"
+                )
+            reached = max((table.at.iteration or 0 for table in store.reached(run)), default=0)
+            if reached < iteration:
+                raise ValueError(
+                    f"run {run!r} has reached iteration {reached}: there is no {name} of iteration"
+                    f" {iteration}"
+                )
         player = self.player(name)
         for table in store.updates(run or self.place.at.run):
             is_made_by_then = (table.at.iteration or 0) <= iteration

@@ -205,7 +205,8 @@ class PoolSettings(Settings):
         default=1, ge=1, description="graded rollouts that g_bar needs"
     )
     short_pool: Literal["error", "fewer_steps"] = Field(
-        default="error", description='"fewer_steps": the Solver trains on what there is'
+        default="error",
+        description='"fewer_steps": train the Solver on what there is, in fewer or smaller batches',
     )
 
 
@@ -250,7 +251,7 @@ class Evaluation(profile.Evaluation):
 
 class Branch(Settings):
     """The run and iteration to start from: the ablations of the Judge branch from one
-    checkpoint."""
+    checkpoint. Iterations are numbered on from there."""
 
     run: str = Field(description="its name")
     iteration: int = Field(
@@ -281,7 +282,9 @@ class Config(MethodSettings):
     world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
     embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
     task_types: tuple[TaskType, ...] = Field(
-        default=TASK_TYPES, min_length=1, description="what the Challenger is asked for, in turn"
+        default=TASK_TYPES,
+        min_length=1,
+        description="what the Challenger is asked for, drawn uniformly",
     )
     dialogues: Dialogues = Dialogues()
     challenger: ChallengerSettings = ChallengerSettings()
@@ -346,6 +349,27 @@ class Config(MethodSettings):
         return self
 
     @model_validator(mode="after")
+    def _iterations_follow_the_branch(self) -> Self:
+        if self.iterations < self.first_iteration:
+            raise ValueError(
+                f"a run that branches from iteration {self.first_iteration - 1} begins with"
+                f" iteration {self.first_iteration}: iterations={self.iterations} leaves nothing to"
+                " do"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _replays_iterations_of_this_run(self) -> Self:
+        first = self.first_iteration - 1
+        for pair in self.evaluation.replay:
+            if not all(first <= iteration <= self.iterations for iteration in pair):
+                raise ValueError(
+                    f"evaluation.replay names iterations {list(pair)}: this run evaluates"
+                    f" {first} to {self.iterations}"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _turns_suffice_for_searches(self) -> Self:
         most = max(self.challenger.search_turns)
         turns = self.dialogues.challenger_turns
@@ -379,6 +403,8 @@ class Config(MethodSettings):
             Step(1, self._judged(role, role["challenger"].conversations(n), pool.solver_rollouts))
             for n in draws
         ]
+        if c.is_frozen(self.first_iteration):
+            return Workload((*pooling, solving))
         return Workload((asking, *pooling, solving))
 
     def _judged(

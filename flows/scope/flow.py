@@ -52,6 +52,8 @@ Where we differ from the released code
 
 from __future__ import annotations
 
+import math
+
 from flows.method import method
 from flows.run import Player, Run
 from flows.scope import monitor
@@ -61,9 +63,11 @@ from flows.scope.information import measure_information
 from flows.scope.steps import (
     Pool,
     Scope,
+    batches_before,
     given_pool,
     keep_moderate,
     learn,
+    player_of,
     propose_tasks,
     sample_documents,
     solve_batch,
@@ -83,10 +87,12 @@ def scope_iteration(run: Run[Config]) -> tuple[Player, Player]:
     first = run.cfg.first_iteration
     challenger, solver = starting_players(run)
     score_held_out(scope, run.place.iteration(first - 1), solver)
+    num_batches = batches_before(scope)
     for t, iteration in run.iterations(first):  # l.3
         if not run.cfg.challenger.is_frozen(t):
             challenger = train_challenger(scope, iteration, challenger, solver)  # l.4-17
-        tasks = collect_tasks(scope, iteration, challenger, solver)  # l.19-27
+        tasks = collect_tasks(scope, iteration, challenger, solver, num_batches)  # l.19-27
+        num_batches += tasks.num_batches
         solver = train_solver(scope, iteration, solver, tasks)  # l.28-33
         score_held_out(scope, iteration, solver)
         measure_information(scope, iteration.phase("information"), challenger, tasks)
@@ -96,13 +102,8 @@ def scope_iteration(run: Run[Config]) -> tuple[Player, Player]:
 
 def starting_players(run: Run[Config]) -> tuple[Player, Player]:
     """l.2: C_0 = S_0 = M0; or both as another run left them after one of its iterations."""
-    branch = run.cfg.branch
-    if branch is None:
-        return run.player("challenger"), run.player("solver")
-    return (
-        run.player_after("challenger", branch.iteration, branch.run),
-        run.player_after("solver", branch.iteration, branch.run),
-    )
+    start = run.cfg.first_iteration - 1
+    return player_of(run, "challenger", start), player_of(run, "solver", start)
 
 
 def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Player:
@@ -110,7 +111,8 @@ def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver:
     cfg = scope.run.cfg.challenger
     for b in range(cfg.steps):  # l.5
         step = iteration.phase("challenger").step(b + 1)
-        samples = sample_documents(scope, step, cfg.prompts_per_step, b, cfg.steps)  # l.6
+        skip = ((iteration.at.iteration or 1) - 1) * cfg.steps + b
+        samples = sample_documents(scope, step, cfg.prompts_per_step, skip)  # l.6
         candidates = propose_tasks(  # l.7-15
             scope,
             step,
@@ -127,9 +129,11 @@ def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver:
     return challenger
 
 
-def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Pool:
-    """Draw batches of candidates, on fresh documents, until enough of moderate difficulty are
-    kept; or given tasks."""
+def collect_tasks(
+    scope: Scope, iteration: Place, challenger: Player, solver: Player, num_batches_before: int
+) -> Pool:
+    """Draw batches of candidates, on documents behind those of earlier iterations' batches, until
+    enough of moderate difficulty are kept; or given tasks."""
     cfg = scope.run.cfg.pool
     target = scope.run.cfg.solver.steps * scope.run.cfg.solver.prompts_per_step
     if cfg.given:
@@ -140,9 +144,8 @@ def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Pl
         step = iteration.phase("pool").step(len(pool.scored) + 1)
         most = min(cfg.batches_at_once, cfg.max_batches - pool.num_batches)
         num_batches = batches_needed(target - pool.num_kept, cfg.candidates_per_batch, most)
-        samples = sample_documents(
-            scope, step, cfg.candidates_per_batch, pool.num_batches, cfg.max_batches, num_batches
-        )
+        skip = num_batches_before + pool.num_batches
+        samples = sample_documents(scope, step, cfg.candidates_per_batch, skip, num_batches)
         candidates = propose_tasks(  # l.21-23
             scope,
             step,
@@ -161,12 +164,24 @@ def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Pl
 
 
 def train_solver(scope: Scope, iteration: Place, solver: Player, pool: Pool) -> Player:
-    """Stage 2: the kept tasks, each used once."""
+    """Stage 2: the kept tasks, each used once. A short pool makes fewer or smaller batches."""
     cfg = scope.run.cfg.solver
     monitor.watch_canaries(scope, iteration.phase("monitor"), pool.tasks, pool.rubrics)
-    for b in range(pool.num_kept // cfg.prompts_per_step):  # l.28
+    num_steps, size = batches_of(pool.num_kept, cfg.prompts_per_step)
+    for b in range(num_steps):  # l.28
         step = iteration.phase("solver").step(b + 1)
-        answers = solve_batch(scope, step, solver, pool, b)  # l.29-31
+        answers = solve_batch(scope, step, solver, pool, b, size)  # l.29-31
         monitor.watch_gap(scope, step, answers.judgments)
         solver = learn(scope, step, solver, cfg, answers)  # l.33
     return solver
+
+
+def batches_of(num_tasks: int, most: int) -> tuple[int, int]:
+    """The number of batches for a number of tasks, and the size of each but perhaps the last: as
+    few as possible with at most `most` tasks, and of nearly equal size.
+
+    >>> batches_of(5120, 256), batches_of(26, 16), batches_of(5, 16), batches_of(0, 16)
+    ((20, 256), (2, 13), (1, 5), (0, 0))
+    """
+    num_batches = math.ceil(num_tasks / most)
+    return num_batches, math.ceil(num_tasks / num_batches) if num_batches else 0

@@ -13,9 +13,10 @@ from flows.blocks.questions import held_out_world, no_held_out_tasks
 from flows.run import Player, Role, Run
 from flows.scope.config import Config
 from flows.scope.rubrics import criteria_of, grades
-from flows.scope.steps import Scope, grade
+from flows.scope.steps import Scope, grade, player_of
 from tasks.evaluate import evaluate
 from tasks.prompt import Row
+from tasks.read import not_sampled, sampled
 from tasks.readers.thoughts import spoken
 from warehouse.schemas import Answer, Criterion, Judgment, PromptRow, Rollout, Task
 from warehouse.store import Place, Table
@@ -46,7 +47,7 @@ def replay(scope: Scope) -> None:
             scope,
             run.place.iteration(answerer).phase("replay").step(searcher),
             last_turn_of(scope.roles.evaluated),
-            run.player_after("solver", answerer),
+            player_of(run, "solver", answerer),
             f"{cfg.benchmark}, searches of {searcher}",
             prompts=store.get(searched.address("prompts", "solver")),
             rollouts=store.get(searched.address("rollouts", "solver")),
@@ -64,7 +65,7 @@ def replay_benchmark(
     searched = run.place.iteration(searcher).phase("evaluation")
     exam.take_after(
         run.place.iteration(answerer).phase("replay").step(searcher),
-        run.player_after("solver", answerer).policy,
+        player_of(run, "solver", answerer).policy,
         last_turn_of(exam.answering_role),
         prompts=store.get(searched.address("prompts", exam.label)),
         rollouts=store.get(searched.address("rollouts", exam.label)),
@@ -73,10 +74,9 @@ def replay_benchmark(
 
 
 def last_turn_of(role: Role) -> Role:
-    """A role that only answers, after searches that another policy made."""
-    dialogue = role.dialogue.model_copy(
-        update={"max_turns": 1, "insist_times": 0, "prompt_tokens": None}
-    )
+    """A role that only answers, after searches that another policy made. If it searches again, it
+    is told to answer, as often as the role is."""
+    dialogue = role.dialogue.model_copy(update={"max_turns": 1, "prompt_tokens": None})
     return replace(
         role,
         variables=partial(after_searches, reasoning=dialogue.reasoning),
@@ -116,20 +116,32 @@ def _score(
         rubrics=rubrics,
         answers=answers,
         judgments=judgments,
+        min_coverage=scope.run.cfg.judge.min_coverage,
     )
 
 
 def measure(
-    tasks: list[Task], answers: list[Answer], rubrics: list[Criterion], judgments: list[Judgment]
+    tasks: list[Task],
+    answers: list[Answer],
+    rubrics: list[Criterion],
+    judgments: list[Judgment],
+    *,
+    min_coverage: float,
 ) -> Iterator[tuple[str, float]]:
     """`score` is the share of criteria met by the oracle, 0 if unanswered; `judged` is the same
-    by the Judge."""
+    by the Judge, for answers that it could grade. A reply that was never sampled enters no score;
+    if there are any, `not_sampled` is their share."""
     answer_of = {row["task_id"]: row for row in answers}
     truth = {(j["rollout_id"], j["criterion_id"]): j["oracle"] for j in judgments}
     criteria = criteria_of(rubrics)
-    judged = grades(answers, rubrics, judgments, min_coverage=0.5)
+    judged = grades(answers, rubrics, judgments, min_coverage=min_coverage)
+    lacks_some = len(sampled(answers)) < len(answers)
     for task in tasks:
         answer = answer_of[task["task_id"]]
+        if lacks_some:
+            yield "not_sampled", float(not_sampled(answer) is not None)
+        if not_sampled(answer):
+            continue
         met = [
             truth.get((answer["rollout_id"], c["criterion_id"])) or 0
             for c in criteria[task["task_id"]]
@@ -137,7 +149,9 @@ def measure(
         score = sum(met) / len(met)
         yield "score", score
         yield f"score_{(task['difficulty'] or 1) - 1}_hops", score
-        yield "judged", judged[answer["rollout_id"]].g or 0.0
+        grade_by_judge = judged[answer["rollout_id"]].g
+        if grade_by_judge is not None:
+            yield "judged", grade_by_judge
         yield "answer_tokens", float(answer["answer_tokens"] or 0)
         yield "searches", float(answer["num_searches"] or 0)
         yield "unanswered", float(answer["answer"] is None)

@@ -82,7 +82,7 @@ class Roles:
         )
         # outside training the Solver is told to answer when it does not
         insisting = self.solver.dialogue.model_copy(update={"insist_times": d.insist_times})
-        self.screener = replace(self.solver, dialogue=insisting)  # l.22
+        self.screener = replace(self.solver, dialogue=insisting)  # l.23
         self.estimator = replace(  # l.10
             self.screener,
             sampling=self._turns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from tasks.normalise import normalise
 from tasks.sample import sample
 from tasks.score import score
 from tasks.stage import Tables
+from warehouse.schemas import SAMPLES
 from warehouse.store import Place, Table
 
 DIFFICULTY_WINDOW = Query.beside(__file__, "difficulty_window")
@@ -116,24 +118,45 @@ class Pool:
         return sum(row["kept"] for table in self.selections for row in table.rows())
 
 
+def player_of(run: Run[Config], name: str, iteration: int) -> Player:
+    """A player as an iteration left it, in this run or in the one that it branches from."""
+    branch = run.cfg.branch
+    if branch is not None and iteration < run.cfg.first_iteration:
+        return run.player_after(name, iteration, branch.run)
+    return run.player_after(name, iteration)
+
+
+def batches_before(scope: Scope) -> int:
+    """How many batches of documents the pools of the run drew that this run branches from."""
+    branch = scope.run.cfg.branch
+    if branch is None:
+        return 0
+    num_drawn = sum(
+        table.num_rows
+        for table in scope.run.place.store.tables(branch.run, SAMPLES)
+        if table.at.phase == "pool" and (table.at.iteration or 0) <= branch.iteration
+    )
+    return math.ceil(num_drawn / scope.run.cfg.pool.candidates_per_batch)
+
+
 def sample_documents(
-    scope: Scope, step: Place, size: int, number: int, per_iteration: int, batches: int = 1
+    scope: Scope, step: Place, size: int, skip: int, num_batches: int = 1
 ) -> Table:
-    """l.6 and l.20: `batches` of documents, each with a task type and a number of search turns.
+    """l.6 and l.20: batches of `size` documents, each with a task type and a number of search
+    turns, behind the first `skip` batches of the phase.
 
     No document is drawn twice, in this iteration or a later one, before the corpus is used up.
     """
     cfg = scope.run.cfg
-    iteration = step.at.iteration or 1
     return sample(
         step,
         scope.documents,
-        num_samples=batches * size,
+        num_samples=num_batches * size,
         task_types=cfg.task_types,
         search_turns=cfg.challenger.search_turns,
         seed=cfg.seed,
         epoch=step.at.phase or "",
-        skip=((iteration - 1) * per_iteration + number) * size,
+        skip=skip * size,
     )
 
 
@@ -209,15 +232,16 @@ def gate(scope: Scope, step: Place, tasks: Table) -> tuple[Table, ...]:
     """
     run = scope.run
     judge = scope.run.cfg.judge
-    if not judge.applied_gates:
-        return ()
-    verdicts = run.ask(
-        step, scope.roles.gates, run.model("base"), tasks=tasks, documents=scope.documents
-    )
-    if not judge.rule_gates or not judge.quality_gates:
-        return (verdicts.rows,)
-    rules = rules_named(judge.rule_gates, run.world)
-    return (verdicts.rows, check(step, tasks, rules=rules, label="rule"))
+    tables: list[Table] = []
+    if judge.applied_gates:
+        verdicts = run.ask(
+            step, scope.roles.gates, run.model("base"), tasks=tasks, documents=scope.documents
+        )
+        tables.append(verdicts.rows)
+    if judge.rule_gates and judge.quality_gates:
+        rules = rules_named(judge.rule_gates, run.world)
+        tables.append(check(step, tasks, rules=rules, label="rule"))
+    return tuple(tables)
 
 
 def rules_named(names: Sequence[str], world: World | None) -> dict[str, Callable[[str], bool]]:
@@ -307,11 +331,13 @@ def given_pool(run: Run[Config], place: Place, given: GivenTasks, number: int, c
     )
 
 
-def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -> ScoredAnswers:
+def solve_batch(
+    scope: Scope, step: Place, solver: Player, pool: Pool, b: int, size: int
+) -> ScoredAnswers:
     """l.29-31: answers to the b-th batch of kept tasks, and their rewards (eq. 6)."""
     cfg = scope.run.cfg.solver
-    batch = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
-    answers = scope.run.ask(  # l.29
+    batch = partial(kept_tasks, first=b * size, count=size)  # l.29
+    answers = scope.run.ask(  # l.30
         step,
         replace(scope.roles.solver, variables=batch),
         solver.policy,
@@ -320,10 +346,10 @@ def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -
         selections=pool.selections,
         tasks=pool.tasks,
     )
-    judgments = grade(  # l.30
+    judgments = grade(  # l.31
         scope, step, answers=answers.rows, rubrics=pool.rubrics, tasks=pool.tasks
     )
-    rewards = score(  # l.31
+    rewards = score(  # l.31, eq. 6
         step,
         solver_rewards,
         answers=answers.rows,

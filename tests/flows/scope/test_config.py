@@ -1,4 +1,6 @@
 import tomllib
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -158,12 +160,24 @@ def test_conversations_follow_the_configuration():
     ] * 4
 
 
+def leaves(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
 def test_profiles_hold_only_departures():
+    """Every value of a profile that extends another differs from the other's."""
     for path in PROFILES.glob("[!_]*.toml"):
         values = tomllib.loads(path.read_text())
         parent = values.pop("extends", None)
-        if parent is not None:
-            assert len(values) <= 6, path
+        if parent is None:
+            continue
+        inherited = dict(leaves(profile.load(Config, parent).model_dump(mode="json")))
+        repeated = [name for name, value in leaves(values) if inherited.get(name) == value]
+        assert not repeated, path
 
 
 def message(overrides: dict, name: str = "micro") -> str:
@@ -240,6 +254,16 @@ def test_a_misspelt_setting_is_named_and_the_settings_there_are_listed(setting, 
             "a weight above 0 for each of " + ", ".join(PRIORITIES),
         ),
         ("evaluation", {"replay": [[1, 3]]}, "replay answers evaluation.benchmark and"),
+        (
+            "evaluation",
+            {"replay": [[1, 9]], "benchmark": "micro"},
+            "evaluation.replay names iterations [1, 9]: this run evaluates 0 to 3",
+        ),
+        (
+            "branch",
+            {"run": "x", "iteration": 3},
+            "begins with iteration 4: iterations=3 leaves nothing to do",
+        ),
         ("world_seed", 7, "world_seed and evaluation.seed are both 7"),
         ("seed.x", 1, "seed: Input should be a valid integer"),
         ("num_engines.x", 1, "num_engines is a single setting"),
@@ -349,3 +373,10 @@ def test_gates_and_rubrics_of_a_model_that_thinks_are_not_greedy():
             assert role.sampling.temperature == temperature
     roles = Roles(profile.load(Config, "qwen3-8b-6gpu", {"judge.screening_temperature": 0.0}))
     assert roles.gates.sampling.temperature == 0
+
+
+@pytest.mark.parametrize(("frozen_after", "trained"), [(None, True), (1, True), (0, False)])
+def test_a_challenger_that_is_never_trained_is_not_planned(frozen_after, trained):
+    cfg = profile.load(Config, "qwen3-8b-6gpu", {"challenger.frozen_after": frozen_after})
+    updates = [step.update.settings for step in cfg.workload().steps if step.update is not None]
+    assert (cfg.challenger.update in updates) is trained

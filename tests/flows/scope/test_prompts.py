@@ -260,6 +260,11 @@ def test_the_ablation_of_quality_gates_leaves_safety_on_and_nothing_else(place, 
     assert gated(place.phase("none"), tables, quality_gates=False, gates=["entity", "source"]) == []
 
 
+def test_gates_by_rule_need_no_gate_by_the_judge(place, tables):
+    by_rule = gated(place, tables, gates=[], rule_gates=["repeats"])
+    assert [(row["gate"], row["kind"]) for row in by_rule] == [("repeats", "rule")]
+
+
 def test_both_dialects_have_the_same_templates():
     english, micro = ({p.name for p in (PROMPTS / d).glob("*.jinja")} for d in ("english", "micro"))
     # the micro-world has nothing harmful
