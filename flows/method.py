@@ -64,7 +64,7 @@ class Method:
         names stages to rerun; `force` lets a run continue with another configuration than the one
         that it began with. Raises ValueError as `run` does.
         """
-        name = run or default_run(self.name, profile)
+        name = run or default_run(self.name, profile, corpus)
         request = Request(
             flow=self.name,
             profile=profile,
@@ -101,7 +101,9 @@ class Method:
         from prefect.runtime import flow_run
 
         parameters = flow_run.parameters
-        return parameters.get("run") or default_run(self.name, parameters.get("profile", "micro"))
+        return parameters.get("run") or default_run(
+            self.name, parameters.get("profile", "micro"), parameters.get("corpus")
+        )
 
     def run(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -9,18 +11,24 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from warehouse.address import check_run_name
 
 DEMO_FLOW = "scope-iteration"
+_NOT_IN_A_NAME = re.compile(r"[^\w.+=@-]+")
 
 
-def default_run(flow: str, profile: str) -> str:
-    """The name of a run that was given none: method and profile, as all methods share one store.
-    The demo's runs have the profile alone.
+def default_run(flow: str, profile: str, corpus: str | None = None) -> str:
+    """The name of a run that was given none: method and profile, as all methods share one store,
+    and the corpus if the request names one. The demo's runs have the profile alone.
 
     >>> default_run("scope-iteration", "micro"), default_run("spell-iteration", "micro")
     ('micro', 'spell-micro')
+    >>> default_run("spell-iteration", "smollm2", "./my docs/")
+    'spell-smollm2-my-docs'
     """
-    if flow == DEMO_FLOW:
-        return profile
-    return f"{flow.removesuffix('-iteration')}-{profile}"
+    name = profile
+    if flow != DEMO_FLOW:
+        name = f"{flow.removesuffix('-iteration')}-{profile}"
+    if of_corpus := _NOT_IN_A_NAME.sub("-", PurePath(corpus or "").stem).strip("-"):
+        name = f"{name}-{of_corpus[:40]}"
+    return name
 
 
 class Request(BaseModel):

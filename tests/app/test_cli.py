@@ -18,6 +18,7 @@ from flows.app.service import services
 from flows.method import Method
 from flows.runtime.record import CONFIG, REQUEST, save_request
 from flows.runtime.request import Request, default_run
+from flows.runtime.start import DEMO
 from flows.runtime.store_root import SOURCE
 from flows.scope.config import Config
 from flows.settings import profile
@@ -420,28 +421,35 @@ def test_a_flow_run_has_the_models_of_the_one_who_asks(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flow", "profile", "name"),
+    ("flow", "profile", "corpus", "name"),
     [
-        ("scope-iteration", "micro", "micro"),
-        ("spell-iteration", "micro", "spell-micro"),
-        ("spice-iteration", "micro", "spice-micro"),
-        ("rzero-iteration", "micro", "rzero-micro"),
-        ("prepare-corpus", "text", "prepare-corpus-text"),
+        ("scope-iteration", "micro", None, "micro"),
+        ("spell-iteration", "micro", None, "spell-micro"),
+        ("spice-iteration", "micro", None, "spice-micro"),
+        ("rzero-iteration", "micro", None, "rzero-micro"),
+        ("prepare-corpus", "text", "here.jsonl", "prepare-corpus-text-here"),
+        ("spell-iteration", "smollm2", "../my docs", "spell-smollm2-my-docs"),
     ],
 )
-def test_a_flow_names_its_run_after_method_and_profile(
-    flow: str, profile: str, name: str, monkeypatch: pytest.MonkeyPatch
+def test_a_flow_names_its_run_after_method_profile_and_corpus(
+    flow: str, profile: str, corpus: str | None, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(
         Method, "run", lambda self, request, *_: asked.append((self.name, request.run))
     )
     assert (
-        launch.find_method(flow)(profile=profile, corpus="here")
+        launch.find_method(flow)(profile=profile, corpus=corpus)
         == name
-        == default_run(flow, profile)
+        == default_run(flow, profile, corpus)
     )
     assert asked == [(flow, name)]
+
+
+@pytest.mark.parametrize("profile", ["smollm2", "documents"])
+def test_a_run_on_ones_own_documents_is_not_the_run_that_others_start_from(profile: str) -> None:
+    """Of `make demo-english`, whose adapter the profile `documents` starts from."""
+    assert default_run("spell-iteration", profile, "my_docs") != DEMO
 
 
 def test_sql_shows_a_table_and_explains_a_mistake(

@@ -144,7 +144,9 @@ def main() -> None:
 @click.argument("flow")
 @click.option("--profile", default=MICRO, show_default=True, help="Profile of FLOW.")
 @click.option(
-    "--run", "name", help="Name of the run; an existing run is resumed.  [default: METHOD-PROFILE]"
+    "--run",
+    "name",
+    help="Name of the run; an existing run is resumed.  [default: METHOD-PROFILE-CORPUS]",
 )
 @click.option(
     "--corpus",
@@ -203,7 +205,7 @@ def run(
         raise ValueError("--only and --from exclude each other")
     flow = find_flow(flow)
     if name is None:
-        name = default_run(flow, profile)
+        name = default_run(flow, profile, corpus)
     parameters = make_parameters(profile, name, corpus, read_settings(settings), start)
     if force:
         parameters["force"] = True

@@ -20,7 +20,7 @@ DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
 @click.argument("kind", type=click.Choice(["slurm", "kubernetes", "skypilot"]))
 @click.argument("flow")
 @click.option("--profile", required=True, help="A profile that uses GPUs.")
-@click.option("--run", "name", help="Name of the run.  [default: METHOD-PROFILE]")
+@click.option("--run", "name", help="Name of the run.  [default: METHOD-PROFILE-CORPUS]")
 @click.option("--corpus", help="As for `selfplay run`, as the nodes see it.")
 @click.option(
     "--set",
@@ -100,7 +100,7 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     request = JobRequest(
         flow=flow,
         profile=profile,
-        run=name or default_run(flow, profile),
+        run=name or default_run(flow, profile, corpus),
         gpus_per_node=gpus_per_node,
         corpus=corpus,
         settings=settings,

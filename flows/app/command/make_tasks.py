@@ -72,7 +72,7 @@ def tasks(
     changes = read_settings(settings)
     if auditor is not None:
         changes["models.auditor"] = from_here(auditor)
-    run = name or f"tasks-{default_run(flow, profile)}"
+    run = name or f"tasks-{default_run(flow, profile, corpus)}"
     parameters = make_parameters(profile, run, corpus, changes)
     request, _ = request_with_documents(Site.here(), flow, parameters)
     with shown_log(), in_workspace():  # paths in profiles are relative to it

@@ -68,7 +68,7 @@ def pilot(
 
     flow = find_flow(flow)
     parameters = make_parameters(
-        profile, name or default_run(flow, profile), corpus, read_settings(settings), start
+        profile, name or default_run(flow, profile, corpus), corpus, read_settings(settings), start
     )
     request, cfg = request_with_documents(Site.here(), flow, parameters)
     with shown_log(), in_workspace():  # paths in profiles are relative to it

@@ -37,7 +37,7 @@ def run_of(flow_run: dict[str, Any], flows: dict[str, str]) -> str:
     """The name of the run that a flow run makes. `flows`: names of flows by their id."""
     parameters = flow_run["parameters"]
     return parameters.get("run") or default_run(
-        flows[flow_run["flow_id"]], parameters.get("profile", "")
+        flows[flow_run["flow_id"]], parameters.get("profile", ""), parameters.get("corpus")
     )
 
 
