@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,10 +255,14 @@ class _Question:
 
 
 def _questions(path: str, *, needs_answers: bool = False) -> Iterator[_Question]:
-    """The questions of a file, in order. Raises ValueError for one that lacks what is needed."""
+    """The questions of a file, in order. The second of an id `x` is called `x#2`, and so on.
+
+    Raises ValueError for one that lacks what is needed.
+    """
     columns = columns_of(Path(path))
     if needs_answers and not columns.answers:
         raise ValueError(f"{path} has no column answer, which says what is right")
+    num_of_id = Counter[str]()
     for number, row in enumerate(read_rows(Path(path)), start=1):
         place = f"{path}, row {number}"
         present = columns
@@ -269,6 +274,9 @@ def _questions(path: str, *, needs_answers: bool = False) -> Iterator[_Question]
             raise ValueError(f"{place}: {problem}") from problem
         own = fields(row, columns.id) if columns.id else []
         task_id = str(own[0]) if own else f"{Path(path).stem}-{number}"
+        num_of_id[task_id] += 1
+        if num_of_id[task_id] > 1:
+            task_id = f"{task_id}#{num_of_id[task_id]}"
         yield _Question(place, task_id, row, item)
 
 

@@ -109,7 +109,10 @@ def of_first_step(cfg: MethodSettings) -> dict[str, Any]:
     For SCOPE the steps are `challenger.steps` and `solver.steps`.
     """
     names = [name for name in _counts(cfg) if name != "iterations"]
-    return {**dict.fromkeys(names, 1), **NO_HELD_OUT_SCORE}
+    changes = {**dict.fromkeys(names, 1), **NO_HELD_OUT_SCORE}
+    if hasattr(cfg.evaluation, "also"):
+        changes["evaluation.also"] = []
+    return changes
 
 
 def num_steps(cfg: MethodSettings) -> int:

@@ -191,6 +191,11 @@ class Evaluation(Settings):
     temperature: float = Field(default=1.0, ge=0, description="of answers to these")
     seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
 
+    @property
+    def held_out_sets(self) -> tuple[str, ...]:
+        """Held-out questions beside `benchmarks`: of the built-in world, or files."""
+        return () if self.benchmark == "none" else (self.benchmark,)
+
 
 class Audit(Settings):
     """What `models.auditor` sees before an update: tasks that passed the method's gates."""

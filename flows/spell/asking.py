@@ -39,6 +39,8 @@ from warehouse.store import Place
 log = logging.getLogger("selfplay")
 NOT_AGREED = "its writer answers otherwise"
 NOT_IN_TEXT = "the answer does not stand in the text"
+NO_WORDS = "the answer has no words"  # a sign, such as "@", is in every text
+NOT_NEEDED = "there are enough questions"
 AGAIN = "asked before"
 BOTH_SIDES = "about documents that are held out and others"
 MOST_LAPS = 4  # how often a cluster is asked about, at most
@@ -61,6 +63,11 @@ class QuestionLists:
     def num_asked(self) -> int:
         """Questions that the writer gave: taken, held out and dropped."""
         return len(self.questions) + len(self.held_out) + self.dropped.total()
+
+    @property
+    def num_usable(self) -> int:
+        """Good questions, even if there were enough on their side already."""
+        return len(self.questions) + len(self.held_out) + self.dropped[NOT_NEEDED]
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ def write_questions(
     for number in range(most_rounds):
         step = place.step(number + 1)
         questions = ask_questions(spell, step, player, None, number, 1)
-        before = len(written.questions) + len(written.held_out)
+        before = written.num_usable
         second_answers = None
         if twice:
             second_answers = _answer_again(spell, step, player, questions)
@@ -100,7 +107,7 @@ def write_questions(
         log.info("%s: %d of %d questions", step.path, after, count + num_held_out)
         if after >= count + num_held_out:
             return written
-        if after - before < FEW * questions.tasks.num_rows:
+        if written.num_usable - before < FEW * questions.tasks.num_rows:
             written.short_because = GAVE_FEW
             return written
     written.short_because = ASKED_ALL
@@ -202,6 +209,8 @@ def _take(
             written.dropped[AGAIN] += 1
         elif second_answers is not None and task["task_id"] not in second_answers.answer_of:
             written.dropped[NOT_AGREED] += 1
+        elif second_answers is None and not words_of(task["reference"] or ""):
+            written.dropped[NO_WORDS] += 1
         elif second_answers is None and not holds(task["reference"] or "", context):
             written.dropped[NOT_IN_TEXT] += 1
         elif (held_out := is_held_out(documents, share)) is None:
@@ -212,6 +221,8 @@ def _take(
         elif not held_out and len(written.questions) < count:
             known.add(words)
             written.questions.append(_question(task, context, second_answers))
+        else:
+            written.dropped[NOT_NEEDED] += 1
 
 
 def _shown(questions: Questions) -> dict[str | None, list[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -200,6 +200,21 @@ class Evaluation(long_context.Evaluation):
         description="by a fixed responder to every question of an iteration's last step (figure 4)",
     )
 
+    @property
+    def held_out_sets(self) -> tuple[str, ...]:
+        return (*super().held_out_sets, *self.also)
+
+    @model_validator(mode="after")
+    def _files_have_names_of_their_own(self) -> Self:
+        names = [Path(name).stem for name in (self.benchmark, *self.also)]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"two files of evaluation.benchmark and evaluation.also are called {name!r}:"
+                    " their scores could not be told apart"
+                )
+        return self
+
 
 class Config(MethodSettings):
     """The settings of a run. An iteration is `steps` steps, a held-out score and a report."""
@@ -269,6 +284,30 @@ class Config(MethodSettings):
     )
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _asks_as_the_others_are_asked(cls, values: Any) -> Any:
+        """Settings that `asking` does not name are those of `dialogues`."""
+        if not (isinstance(values, dict) and isinstance(values.get("asking"), dict)):
+            return values
+        others = values.get("dialogues") or {}
+        if isinstance(others, Dialogues):
+            others = others.model_dump()
+        return values | {"asking": {**others, **values["asking"]}}
+
+    @model_validator(mode="after")
+    def _an_update_has_one_temperature(self) -> Self:
+        asking = self.asking
+        if asking is None or not self.questioner.trained:
+            return self
+        if asking.temperature != self.dialogues.temperature:
+            raise ValueError(
+                f"asking.temperature {asking.temperature:g} is not that of dialogues,"
+                f" {self.dialogues.temperature:g}: one update cannot train on both. Set"
+                " questioner.trained = false, or the same temperature"
+            )
+        return self
+
     @model_validator(mode="after")
     def _lines_are_of_one_type(self) -> Self:
         if self.reads_lines and self.task_types != ("general_qa",):
@@ -303,6 +342,13 @@ class Config(MethodSettings):
         return self
 
     @property
+    def held_out_types(self) -> tuple[TaskType, ...]:
+        """The types of held-out questions that all prompts have a template for."""
+        if self.reads_lines or self.evaluation.baselines:
+            return self.task_types
+        return TASK_TYPES
+
+    @property
     def structured_roles(self) -> tuple[str, ...]:
         roles: tuple[str, ...] = ()
         if self.reads_lines and self.models.judge:
@@ -326,6 +372,8 @@ class Config(MethodSettings):
         if self.evaluation.benchmark != "none":
             longest_input = max(longest_input, *self.evaluation.input_tokens)
         needed = longest_input + self.dialogues.response_tokens
+        if self.asking is not None and self.models.questioner is None:
+            needed = max(needed, self.asking.input_tokens + self.asking.response_tokens)
         room = self.engine.max_model_len
         if needed > room:
             raise ValueError(

@@ -13,7 +13,7 @@ from flows.blocks.evaluation import score_benchmarks
 from flows.blocks.long_context import QuestionSet, held_right, measure
 from flows.blocks.questions import answer
 from flows.run import Player
-from flows.spell.config import TASK_TYPES, Baseline
+from flows.spell.config import Baseline
 from flows.spell.rules import covers
 from flows.spell.steps import Round, Spell, judge_externally
 from tasks.evaluate import evaluate
@@ -31,13 +31,11 @@ def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
     """
     cfg = spell.run.cfg.evaluation
     score_benchmarks(spell.run, iteration, player)
-    if cfg.benchmark == "none":
-        return
     prompts: tuple[Baseline | None, ...] = (None,)  # the responder's own
     if iteration.at.iteration == 0:
         prompts = (None, *cfg.baselines)
-    for name in (cfg.benchmark, *cfg.also):
-        questions = QuestionSet.of_run(spell.run, name, TASK_TYPES)
+    for name in cfg.held_out_sets:
+        questions = QuestionSet.of_run(spell.run, name, spell.run.cfg.held_out_types)
         is_first = name == cfg.benchmark
         for limit in cfg.input_tokens:
             for baseline in prompts:

@@ -23,6 +23,7 @@ from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
 from tasks.readers import lines
 from tasks.readers.letters import lettered
+from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from tasks.stage import rows_by
 from warehouse.schemas import (
@@ -55,11 +56,11 @@ class Roles:
         no_limit = dialogue.model_copy(update={"prompt_tokens": None})
         read_answer = readers.read_answer
         read_vote = readers.read_vote
-        responder_types = TASK_TYPES  # held-out questions are of all types
         if in_lines:
             read_answer = lines.read_answer
             read_vote = lines.read_vote
-            responder_types = cfg.task_types
+        # held-out questions may be of types that are not trained
+        responder_types = cfg.task_types if in_lines else TASK_TYPES
         self._model = cfg.models.base
         self.questioner = self._questioner(cfg, cfg.asking or dialogues)
         self.responder = Role(
@@ -104,7 +105,9 @@ class Roles:
             self.judge,
             name="examiner",
             templates=(asking.templates("english", "present"),),
+            sampling=Sampling(temperature=0, max_tokens=cfg.evaluation.judge_tokens),
             read=reads("vote", asking.verdict),
+            dialogue=Dialogue(),
         )
 
     def _questioner(self, cfg: Config, dialogues: Dialogues) -> Role:

@@ -115,6 +115,13 @@ def test_held_out_files_of_rows_and_registered_benchmarks_are_dropped_too() -> N
     assert settings["contamination.registry"] == ["gsm8k", "data/english/nq.toml"]
 
 
+def test_every_file_of_held_out_questions_is_left_out_of_the_corpus() -> None:
+    named = {"evaluation.also": ["data/english/tatqa.jsonl"]}
+    settings = documents.settings_of_preparation(profile.load(Spell, "smollm2", named))
+    names = [benchmark["name"] for benchmark in settings["contamination.benchmarks"]]
+    assert names == ["nq", "tatqa"]
+
+
 def test_documents_without_a_quality_score_are_not_dropped() -> None:
     """The preparation `spell` takes only documents with a score of 1; `passages` needs none."""
     large = documents.settings_of_preparation(profile.load(Spell, "qwen2.5-7b"))

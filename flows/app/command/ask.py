@@ -218,6 +218,7 @@ def _settings_of(writer: str, prompts: str, tokens: int, context: int) -> dict[s
         "input_tokens": context - tokens,
         "temperature": 0.7,
         "top_p": 1.0,
+        "answer_words": None,
     }
     return {
         "models.questioner": writer,
@@ -231,6 +232,7 @@ def _settings_of(writer: str, prompts: str, tokens: int, context: int) -> dict[s
         "unread": "warn",
         "evaluation.benchmark": "none",
         "evaluation.benchmarks": [],
+        "evaluation.also": [],
         "task_types": ["general_qa"],
     }
 

@@ -95,9 +95,10 @@ def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:
         settings["quality.min_score"] = None
     names = cfg.evaluation.benchmarks
     files = [Path(name) for name in names if is_file_of_rows(name)]
-    questions = Path(cfg.evaluation.benchmark)
-    if (WORKSPACE / questions).is_file():
-        files.insert(0, questions)
+    own_files = [
+        Path(name) for name in cfg.evaluation.held_out_sets if (WORKSPACE / name).is_file()
+    ]
+    files = [*own_files, *files]
     registered = [
         name
         for name in names

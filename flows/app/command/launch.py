@@ -330,7 +330,9 @@ def check_prompts(cfg: MethodSettings) -> None:
         folder = prompt_folder(home(type(cfg)), prompts)
         for file in sorted(folder.glob("*.jinja")):
             load(folder, file.stem, examples)
-    held_out = WORKSPACE / cfg.evaluation.benchmark
-    if examples is not None and held_out.is_file():
-        with in_workspace():
-            refuse_held_out(Path(examples), held_out)
+    if examples is None:
+        return
+    with in_workspace():
+        for name in cfg.evaluation.held_out_sets:
+            if Path(name).is_file():
+                refuse_held_out(Path(examples), Path(name))

@@ -127,6 +127,14 @@ def test_every_ablation_is_a_switch(switch):
         ({"questioner.reward": "novelty"}, "gaussian"),
         ({"update.optimizer_steps": 2}, "on_policy holds for the first optimizer step only"),
         ({"task_types": []}, "task_types"),
+        (
+            {"asking.temperature": 1.2, "dialogues.temperature": 1.0},
+            "one update cannot train on both",
+        ),
+        (
+            {"evaluation.benchmark": "a/test.jsonl", "evaluation.also": ["b/test.csv"]},
+            "two files of evaluation.benchmark and evaluation.also are called 'test'",
+        ),
         ({"questioner.documents": 5}, "there is no such setting; settings here are"),
         (
             {"evaluation.baselines": [{"prompts": "lines-3-shot", "typo": 1}]},
@@ -147,3 +155,22 @@ def test_a_corpus_by_its_name_leaves_the_other_settings_of_corpora_as_they_are()
         48,
     )
     assert cfg.learns_from == ("wiki", "reports")
+
+
+def test_settings_that_asking_does_not_name_are_those_of_the_other_roles():
+    asked = load_profile("smollm2", {"asking.temperature": 1.0}).asking
+    others = load_profile("smollm2").dialogues
+    assert asked == others.model_copy(update={"temperature": 1.0})
+
+
+def test_held_out_questions_are_of_the_types_that_every_prompt_asks():
+    assert load_profile("documents").held_out_types == ("general_qa",)
+    assert len(load_profile("qwen2.5-7b").held_out_types) == 3
+    baselines = [{"prompts": "instruct"}]
+    narrow = {"evaluation.baselines": baselines, "task_types": ["multiple_choice"]}
+    assert load_profile("qwen2.5-7b", narrow).held_out_types == ("multiple_choice",)
+
+
+def test_further_files_are_held_out_even_without_a_first():
+    sets = {"evaluation.also": ["a/x.jsonl"], "evaluation.benchmark": "none"}
+    assert load_profile("smollm2", sets).evaluation.held_out_sets == ("a/x.jsonl",)

@@ -40,6 +40,15 @@ def test_a_question_of_a_file_has_one_answer_or_a_list_of_them(place, tmp_path):
     assert [c["text"] for c in contexts.rows()] == ["By Scriven.", "In 1868."]
 
 
+def test_questions_of_one_id_are_told_apart(place, tmp_path):
+    """A file's column `id` may be the document's."""
+    same = [{"id": "doc7", "question": "who?", "answer": a, "context": f"{a}."} for a in "xyz"]
+    tasks, contexts = read(place, tmp_path, *same)
+    assert [t["task_id"] for t in tasks.rows()] == ["doc7", "doc7#2", "doc7#3"]
+    text_of = {row["document_id"]: row["text"] for row in contexts.rows()}
+    assert [text_of[t["document_id"]] for t in tasks.rows()] == ["x.", "y.", "z."]
+
+
 @pytest.mark.parametrize("answers", [{}, {"answers": []}])
 def test_a_question_without_an_answer_is_refused_with_its_line(place, tmp_path, answers):
     with pytest.raises(ValueError, match=r"quiz\.jsonl, row 2: quiz-0 has no answer"):

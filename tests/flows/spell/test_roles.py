@@ -10,7 +10,7 @@ from flows.blocks.long_context import answers_to_judge
 from flows.settings import profile
 from flows.spell import roles as of_spell
 from flows.spell.config import TASK_TYPES, Config
-from flows.spell.roles import Roles, guess, respond_held_out
+from flows.spell.roles import Roles, guess, respond_held_out, show
 from tasks.ask import ask
 from tasks.prompt import Prompt, Template
 from tests.support.rows import publish, row
@@ -122,6 +122,24 @@ def test_the_examiner_is_asked_whether_an_answer_says_what_any_accepted_one_says
     text = roles.examiner.templates[0].render(**about)
     assert "- Cicero\n- M. T. Cicero\n" in text and "Tully" in text
     assert roles.examiner.judge and roles.examiner.sampling.temperature == 0
+
+
+@pytest.mark.parametrize("name", ["documents", "small-1gpu", "qwen2.5-7b"])
+def test_an_examiner_has_room_to_explain_itself_whatever_the_responders_replies(name):
+    cfg = profile.load(Config, name, {"models.examiner": "some/judge"})
+    examiner = Roles(cfg).examiner
+    assert examiner.sampling.max_tokens == cfg.evaluation.judge_tokens == 8192
+    assert (examiner.dialogue.chat_template, examiner.sampling.form) == ("model", None)
+    assert examiner.sampling.stop == ()
+
+
+@pytest.mark.parametrize("prompts", ["lines", "english", "passage"])
+def test_a_text_without_a_title_is_shown_as_it_is(prompts):
+    """As the contexts of a file of questions, also of held-out ones, are."""
+    document = Template.load(PROMPTS / prompts, "document")
+    titled = row("documents", title="PEP 8", text="Ada made it.")
+    assert show(document, [titled]).startswith("[PEP 8]")
+    assert show(document, [{**titled, "title": None}]) == "Ada made it."
 
 
 @pytest.mark.parametrize(
