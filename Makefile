@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	lint format lock upgrade bench bench-corpus bench-viewer bench-gpu fuzz mutants chaos claims micro clean-services wheel
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## install everything for a machine without a GPU into .venv (fast if nothing changed)
 	@$(INSTALL) cpu

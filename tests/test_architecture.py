@@ -3,6 +3,7 @@ the flows."""
 
 import ast
 import re
+import subprocess
 from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -280,6 +281,16 @@ def test_a_make_target_that_is_written_about_exists(file):
     assert named and set(named) <= targets
 
 
+def test_make_help_lists_every_target_that_says_what_it_does() -> None:
+    described = re.findall(r"^([^\s:#]+):.*## ", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=PROJECT, capture_output=True, text=True
+    )
+    listed = [line.split()[1] for line in printed.stdout.splitlines()]
+    assert "smollm2" in described
+    assert listed == described
+
+
 def test_the_readme_begins_with_the_demo_and_the_tests_and_stays_short() -> None:
     text = (PROJECT / "README.md").read_text(encoding="utf-8")
     first_block = text.split("```")[1]
@@ -291,12 +302,42 @@ def test_the_readme_begins_with_the_demo_and_the_tests_and_stays_short() -> None
     assert len(text.split()) <= 1200
 
 
-def test_headings_stand_on_lines_of_their_own() -> None:
+def guides() -> list[Path]:
     folders = ("flows", "tasks", "warehouse", "corpus_prep", "data/bench", "data/english")
     documents = [PROJECT / "README.md"]
     for folder in folders:
         documents += (PROJECT / folder).rglob("*.md")
-    for file in documents:
+    return documents
+
+
+def test_files_that_are_named_in_the_guides_exist() -> None:
+    named = re.compile(
+        r"(?<![\w/.:-])(?:corpus_prep|data|flows|requirements|tasks|tests|warehouse)/[\w./-]*\w"
+    )
+    link = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+    # what a run, a download or the reader makes, and names that stand for others
+    made = re.compile(
+        r"^data/(?:store|models|corpus|questions|seeds)\b|\b(?:METHOD|NAME|my_idea)\b"
+    )
+    github = (PROJECT / ".github").rglob("*.md")
+    absent = list[str]()
+    for file in (*guides(), *(path for path in github if path.name != "CHANGELOG.md")):
+        text = file.read_text(encoding="utf-8")
+        absent += [
+            f"{relative(file)} names {name}"
+            for name in sorted(set(named.findall(text)))
+            if not made.search(name) and not (PROJECT / name).exists()
+        ]
+        absent += [
+            f"{relative(file)} links to {path}"
+            for path in sorted(set(link.findall(text)))
+            if not (file.parent / path).exists()
+        ]
+    assert absent == []
+
+
+def test_headings_stand_on_lines_of_their_own() -> None:
+    for file in guides():
         fenced = False
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
             fenced ^= line.lstrip().startswith("```")
