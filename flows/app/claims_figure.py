@@ -18,7 +18,7 @@ SUFFIX = "-claims.jsonl"
 COLOURS: Mapping[str, str] = {SHOWN: PALETTE[0], CONTRADICTED: PALETTE[1], CANNOT_TELL: GREY}
 SCORES = ("final score", "gain", "mean score over iterations")  # how such numbers begin
 INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
-SHOWN_EFFECTS = (-0.3, 0.6)  # longer intervals are cut
+SHOWN_EFFECTS = (-0.3, 0.6)  # longer intervals end in an arrowhead
 MOST_LETTERS = 62  # of a claim beside its row
 ROW_INCHES = 0.21
 PANEL_INCHES = 0.55  # of its title and axis, beside its rows
@@ -64,7 +64,8 @@ def read_effects(folder: Path) -> dict[str, list[Effect]]:
 def draw_claims(studies: Mapping[str, Sequence[Effect]], path: Path) -> None:
     """Write the figure of at least one study as a PNG file: one panel a study, one row a claim.
 
-    A dot is the mean over seeds, a line its interval, a tick the threshold that was fixed before.
+    A dot is the mean over seeds, a line its interval, a tick the threshold. An interval that goes
+    beyond the figure ends in an arrowhead.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -107,12 +108,23 @@ def _columns(studies: Mapping[str, Sequence[Effect]]) -> Iterator[list[str]]:
         yield rest
 
 
+def ends_beyond(effect: Effect) -> Iterator[tuple[float, str]]:
+    """The edges of the figure that an effect's interval goes beyond, with the arrowhead there."""
+    lowest, highest = SHOWN_EFFECTS
+    if effect.low < lowest:
+        yield lowest, "<"
+    if effect.high > highest:
+        yield highest, ">"
+
+
 def _paint(axes: Any, name: str, effects: Sequence[Effect]) -> None:
     for row, effect in enumerate(effects):
         colour = COLOURS[effect.verdict]
         axes.plot([effect.low, effect.high], [row, row], color=colour, linewidth=1.6)
         axes.plot([effect.mean], [row], marker="o", markersize=4, color=colour)
         axes.plot([effect.threshold], [row], marker="|", markersize=9, color="black")
+        for end, marker in ends_beyond(effect):
+            axes.plot([end], [row], marker=marker, markersize=5, color=colour, clip_on=False)
     claims = [shorten(effect.claim, MOST_LETTERS, placeholder=" …") for effect in effects]
     axes.set_yticks(range(len(effects)), claims, fontsize=7)
     axes.tick_params(axis="x", labelsize=7)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flows.app.claims_figure import Effect, draw_claims, read_effects
+from flows.app.claims_figure import Effect, draw_claims, ends_beyond, read_effects
 
 
 def claim(**changes):
@@ -35,6 +35,15 @@ def test_an_effect_is_a_row_of_a_table_of_claims():
 )
 def test_rows_without_an_interval_of_scores_are_left_out(row):
     assert Effect.of(row) is None
+
+
+def test_an_interval_that_goes_beyond_the_figure_ends_in_an_arrowhead():
+    def ends(low: float, high: float) -> list[tuple[float, str]]:
+        return list(ends_beyond(Effect("it learns", 0.1, low, high, 0.0, "cannot tell")))
+
+    assert ends(-1.2, 1.9) == [(-0.3, "<"), (0.6, ">")]
+    assert ends(-0.3, 0.7) == [(0.6, ">")]
+    assert ends(-0.3, 0.6) == []
 
 
 def test_every_study_of_a_folder_with_an_effect_is_drawn(tmp_path):
