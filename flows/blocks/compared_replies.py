@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from flows.runtime.drift import EVALUATION
 from flows.runtime.start import base_hash
 from tasks.models.engine import Policy
 from warehouse.schemas import (
@@ -25,6 +26,7 @@ from warehouse.store import Store, Table
 
 Opinions = Literal["labels", "rewards"]
 ROUND = re.compile(r"-\d+$")
+LEFT_OUT = "replies of evaluations are left out"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Source:
     def open(cls, store: Store, run: str | None, on: Opinions, role: str | None) -> Source:
         """The tables of a run that say by `on` which of `role`'s replies is better.
 
+        Tables of evaluations are left out: what is trained on them could not be measured by them.
         Without `role`, it is the only one that has opinions. Raises ValueError if there is no such
         run, if nobody labelled it, if replies of several roles have opinions and none is named, or
         if the role has no replies.
@@ -54,7 +57,12 @@ class Source:
             raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
 
         def tables(*schemas: Schema) -> tuple[Table, ...]:
-            return tuple(table for schema in schemas for table in store.tables(run, schema))
+            return tuple(
+                table
+                for schema in schemas
+                for table in store.tables(run, schema)
+                if table.at.phase != EVALUATION
+            )
 
         annotations: tuple[Table, ...] = ()
         verdicts: tuple[Table, ...] = ()
@@ -77,9 +85,9 @@ class Source:
         role = role or _only_role(run, rollouts, subjects)
         of_role = tuple(table for table in rollouts if role_of(table) == role)
         if not of_role:
-            there = sorted({role_of(table) for table in rollouts})
+            there = ", ".join(sorted({role_of(table) for table in rollouts})) or "nobody"
             raise ValueError(
-                f"the run {run} has no replies of {role!r}, only of {', '.join(there)}"
+                f"the run {run} has no replies of {role!r}, only of {there}: {LEFT_OUT}"
             )
         return cls(
             store=store,
@@ -150,7 +158,7 @@ def _only_role(run: str, rollouts: tuple[Table, ...], subjects: set[str]) -> str
     if len(roles) == 1:
         return roles.pop()
     if not roles:
-        raise ValueError(f"no reply of the run {run} is labelled or rewarded")
+        raise ValueError(f"no reply of the run {run} is labelled or rewarded: {LEFT_OUT}")
     raise ValueError(
         f"replies of {', '.join(sorted(roles))} have opinions in the run {run}: name one, role=NAME"
     )

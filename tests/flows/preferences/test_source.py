@@ -89,6 +89,40 @@ def test_labels_of_nothing_that_was_sampled_are_refused(store, source):
         Source.open(store, "mine", "labels", None)
 
 
+@pytest.mark.parametrize(
+    ("on", "role", "why"),
+    [
+        ("labels", None, "no reply of the run mine is labelled"),
+        ("rewards", None, "the run mine has no rewards"),
+        ("labels", "policy", "no replies of 'policy', only of judge, solver"),
+    ],
+)
+def test_replies_of_evaluations_are_no_training_data(store, source, on, role, why):
+    evaluation = source.iteration(1).phase("evaluation")
+    publish(evaluation, "prompts", row("prompts", prompt_id="held-out"), label="policy")
+    replies = [row("rollouts", rollout_id=name, prompt_id="held-out") for name in ("e1", "e2")]
+    publish(evaluation, "rollouts", *replies, label="policy")
+    publish(evaluation, "rewards", *(row("rewards", rollout_id=name) for name in ("e1", "e2")))
+    give(source, "e1", "e2")
+    with pytest.raises(ValueError, match=why):
+        Source.open(store, "mine", on, role)
+
+
+def test_labels_beside_those_of_evaluations_are_taken(store, source):
+    """Also if one role answered in both: only its replies in training are compared."""
+    evaluation = source.iteration(1).phase("evaluation")
+    publish(evaluation, "prompts", row("prompts", prompt_id="held-out"), label="judge-1")
+    publish(
+        evaluation,
+        "rollouts",
+        row("rollouts", rollout_id="e1", prompt_id="held-out"),
+        label="judge-1",
+    )
+    give(source, "j1", "e1")
+    found = Source.open(store, "mine", "labels", None)
+    assert [table.at.phase for table in (*found.rollouts, *found.prompts)] == ["training"] * 4
+
+
 @pytest.mark.parametrize("role", ["judge", "solver"])
 def test_replies_of_another_model_are_refused(store, source, role):
     """Those of an updated policy are of the base that it was trained from."""
