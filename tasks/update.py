@@ -61,7 +61,8 @@ class Trainer:
     def train(self, job: UpdateJob) -> UpdateResult:
         """Train; if memory runs out, halve the micro-batch, down to a row or a pair, and continue.
 
-        Raises what `tasks.training.trainer.train` raises, and TrainerDied.
+        Raises what `tasks.training.trainer.train` raises, and TrainerDied; and RuntimeError if
+        memory runs out in an update whose loss depends on the micro-batch.
         """
         job = job.model_copy(
             update={"checkpoint_s": self.checkpoint_s, "state_later": self.resident}
@@ -73,6 +74,11 @@ class Trainer:
                 half = job.settings.half_micro_batch
                 if not OUT_OF_MEMORY.search(repr(problem)) or not half:
                     raise
+                if job.settings.depends_on_micro_batch:
+                    raise RuntimeError(
+                        "the update ran out of memory, and smaller micro-batches would change the"
+                        ' loss of loss_type "bnpo": lower update.micro_batch_size'
+                    ) from problem
                 log.warning("the update ran out of memory: going on with micro-batches of %d", half)
                 self.close()
                 shutil.rmtree(job.out, ignore_errors=True)

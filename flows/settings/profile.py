@@ -240,7 +240,9 @@ class MethodSettings(Settings):
     iterations: int = Field(
         default=3, ge=1, description="of the method; each ends with a held-out score and a report"
     )
-    seed: int = Field(default=0, ge=0, description="of sampling, draws and training")
+    seed: int = Field(
+        default=0, ge=0, description="of sampling, draws and the order of training rows"
+    )
     corpus_profile: str | None = Field(
         default=None,
         description=(

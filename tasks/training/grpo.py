@@ -150,7 +150,10 @@ class GRPOSettings(_Frozen):
         description="activations are computed twice and not kept: less memory, a third more time",
     )
     seed: int = Field(
-        default=0, ge=0, lt=1 << 32, description="of an adapter's first weights, and of dropout"
+        default=0,
+        ge=0,
+        lt=1 << 32,
+        description="of an adapter's first weights; the run's `seed` does not set it",
     )
 
     def decayed(self, num_updates: int) -> Self:
@@ -202,6 +205,15 @@ class GRPOSettings(_Frozen):
                 " shared_prompt_tokens to null"
             )
         return self
+
+    @property
+    def depends_on_micro_batch(self) -> bool:
+        """Whether another `micro_batch_size` would be another loss.
+
+        >>> GRPOSettings(loss_type="bnpo").depends_on_micro_batch
+        True
+        """
+        return self.loss_type == "bnpo" and self.objective != "preference"
 
     @property
     def half_micro_batch(self) -> int:

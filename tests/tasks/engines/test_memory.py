@@ -64,6 +64,22 @@ def test_an_update_that_has_no_room_for_one_row_fails(tmp_path):
         trainer.train(job(tmp_path, micro_batch_size=2))
 
 
+@pytest.mark.parametrize("objective", ["clipped", "likelihood"])
+def test_an_update_whose_loss_depends_on_its_micro_batches_keeps_them(tmp_path, objective):
+    trainer = SmallTrainer(tmp_path / "log")
+    settings = {"loss_type": "bnpo", "beta": 0.0, "objective": objective}
+    with pytest.raises(RuntimeError, match=r"lower update\.micro_batch_size") as raised:
+        trainer.train(job(tmp_path, micro_batch_size=16, **settings))
+    assert raised.value.__cause__ is trainer.problem
+
+
+def test_pairs_are_averaged_whatever_the_micro_batches(tmp_path):
+    trainer = SmallTrainer(tmp_path / "log")
+    settings: dict[str, Any] = {"loss_type": "bnpo", "beta": 0.1, "objective": "preference"}
+    done: Any = trainer.train(job(tmp_path, micro_batch_size=16, **settings))
+    assert done.settings.micro_batch_size == 4
+
+
 def test_another_failure_is_not_tried_again(tmp_path):
     trainer = SmallTrainer(tmp_path / "log")
     trainer.problem = RuntimeError("a bad row")
