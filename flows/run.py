@@ -388,7 +388,8 @@ class Run(Generic[Config]):
         """The player after one supervised update on the rollouts of the kept groups.
 
         `chosen`: which groups are kept; None keeps all. There is one optimizer step per
-        `batch_size` rollouts. The player is unchanged if no group is kept.
+        `batch_size` rollouts. The player is unchanged if no group is kept. Raises ValueError as
+        `fit` does.
         """
         rows = sft(at, rollouts, chosen, max_tokens=max_tokens)
         return self.fit(at, player, rows, settings, batch_size=batch_size)
@@ -399,6 +400,7 @@ class Run(Generic[Config]):
         """The player after one supervised update on the tokens that the rows of a batch count.
 
         There is one optimizer step per `batch_size` rows. The player is unchanged without rows.
+        Raises ValueError for settings that this objective refuses, such as a `beta` above 0.
         """
         if not rows.num_rows:
             log.warning("%s: nothing is kept, so nothing is trained", at.path)
@@ -422,7 +424,8 @@ class Run(Generic[Config]):
         """The player after one update (DPO) on the kept pairs that are not held out.
 
         The reference is the policy that players start from. There is one optimizer step per
-        `pairs_per_step` pairs. The player is unchanged if there is no pair.
+        `pairs_per_step` pairs. The player is unchanged if there is no pair. Raises ValueError for
+        settings that this objective refuses, such as an odd `micro_batch_size`.
         """
         rows = preference_batch(at, rollouts, pairs, held_out=False)
         if not rows.num_rows:
@@ -449,7 +452,8 @@ class Run(Generic[Config]):
         Engines score the rollouts under the teacher, which needs the player's tokens but not its
         shape; both are compared at temperature 1. There is one optimizer step per `rows_per_step`
         rows. The player is unchanged without rollouts. Raises ValueError for a teacher behind an
-        API, or with other tokens.
+        API, or with other tokens, and for settings that this objective refuses, such as a `beta`
+        above 0.
         """
         fleet = teaching_fleet(self.machines, teacher, self.start)
         most = min(self.machines.engines.config.max_model_len, fleet.config.max_model_len)

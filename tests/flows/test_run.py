@@ -82,6 +82,12 @@ def sampled(at: Place, rollout_id: str, temperature: float) -> Table:
         )
 
 
+def reply(rollout_id: str, token: int) -> dict:
+    """A rollout of one token."""
+    said = turn("x", context_token_ids=[7], sampled_token_ids=[token], logprobs=[-0.5])
+    return row("rollouts", rollout_id=rollout_id, prompt_id="p", turns=[said])
+
+
 def number(path: str | Path, name: str) -> int:
     return int((Path(path) / name).read_text())
 
@@ -179,6 +185,40 @@ def test_a_step_whose_advantages_are_all_zero_is_not_trained_on(bench, place, ca
 def test_a_step_in_which_nothing_could_be_rewarded_stops_the_run(bench, place):
     with pytest.raises(Alarm, match=r"unscorable is 1, the limit is 0\.5"):
         bench.learn(place, bench.run.player("solver"), *[1.0] * 16, advantage=0.0, reward=None)
+
+
+def test_a_supervised_update_with_a_kl_term_is_refused(bench, place):
+    rows = publish(place, "batches", row("batches", rollout_id="a", advantage=1.0))
+    player = bench.run.player("solver")
+    with pytest.raises(ValueError, match="has no KL term: set beta to 0"):
+        bench.run.fit(place, player, rows, GRPOSettings(beta=0.1), batch_size=1)
+    assert bench.trainer.jobs == []
+    bench.run.fit(place, player, rows, GRPOSettings(beta=0.0), batch_size=1)
+    [job] = bench.trainer.jobs
+    assert job.settings == GRPOSettings(beta=0.0, objective="likelihood")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"micro_batch_size": 1}, "micro_batch_size must be even, not 1"),
+        ({"micro_batch_size": 1, "shared_prompt_tokens": 64}, "micro_batch_size must be even"),
+        ({"beta": 0.0}, "needs a beta above 0"),
+    ],
+)
+def test_an_update_on_preferences_that_could_not_pair_its_rows_is_refused(bench, place, wrong, why):
+    rollouts = publish(place, "rollouts", *(reply(name, i) for i, name in enumerate("ab")))
+    pair = row("pairs", pair_id="p", chosen="a", rejected="b", kept=True, held_out=False)
+    pairs = publish(place, "pairs", pair)
+    player = bench.run.player("solver")
+    settings = GRPOSettings(**{"beta": 0.1, "micro_batch_size": 2, **wrong})
+    with pytest.raises(ValueError, match=why):
+        bench.run.prefer(place, player, pairs, rollouts, settings, pairs_per_step=1)
+    assert bench.trainer.jobs == []
+    settings = GRPOSettings(beta=0.1, micro_batch_size=2)
+    bench.run.prefer(place, player, pairs, rollouts, settings, pairs_per_step=1)
+    [job] = bench.trainer.jobs
+    assert job.settings.objective == "preference"
 
 
 @pytest.mark.parametrize(("device", "slept"), [("cpu", []), ("cuda", ["engines", "judges"])])
