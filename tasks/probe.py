@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Literal
 
 from tasks.engines.fleet import Fleet
 from tasks.models.engine import Policy
 from tasks.monitors.monitor import Measured
 from tasks.rollouts.replies import datum_logprobs
 from tasks.stage import Rows, stage
+from tasks.training.grpo import RowScore
 from tasks.update import PROBES_FILE
 from warehouse.schemas import PROBES, Datum, Probe
 from warehouse.store import Table
@@ -20,16 +22,17 @@ NEARER = 0.1  # an engine is stale if it moved less than this share of its dista
 
 @stage(PROBES, tools=("fleet",), code=(datum_logprobs,))
 def probe(batch: Table, updated: Table, *, policy: Policy, fleet: Fleet) -> Rows:
-    """Yield the rows of a batch that its update scored after training, with the engine's score of
-    them.
+    """Yield the rows of a batch that its update scored before and after training, with the engine's
+    score of them.
 
     Yields nothing if the update scored none: its rollouts were not sampled at temperature 1.
     """
     file = updated.files / "update" / PROBES_FILE
     if file.exists():
-        trainer = {entry["row"]: entry["logprob"] for entry in json.loads(file.read_text())}
+        entries = [RowScore.model_validate(entry) for entry in json.loads(file.read_text())]
     else:
-        trainer = {}
+        entries = []
+    trainer = {entry.row: entry for entry in entries}
     rows = batch.rows(Datum) if trainer else []
     chosen = {f"{number}": rows[number] for number in trainer}
     if chosen:
@@ -44,8 +47,13 @@ def probe(batch: Table, updated: Table, *, policy: Policy, fleet: Fleet) -> Rows
             "policy_hash": policy.content_hash,
             "num_tokens": score_of[name]["num_tokens"],
             "engine": score_of[name]["logprob"],
-            "trainer": trainer[int(name)],
-            "before": math.fsum(row["logprobs"]),
+            "trainer": trainer[int(name)].logprob,
+            "before": math.fsum(
+                logprob
+                for logprob, is_sampled in zip(row["logprobs"], row["loss_mask"], strict=True)
+                if is_sampled
+            ),
+            "trainer_before": trainer[int(name)].before,
             "error": score_of[name]["error"],
         }
 
@@ -56,20 +64,29 @@ def _given(rows: dict[str, Datum]) -> list[dict]:
 
 
 def policy_in_effect(probes: list[Probe]) -> Measured:
-    """Yield for each row the nats per token between engine and trainer, and between the engine now
-    and at sampling time; and 1 if all rows together show a stale engine (it still scores as at
-    sampling time, unlike the trainer), else
-    0. Single rows do not show it: on GPUs both distances have noise, as large as what a small
-       update changes."""
-    scored = [
-        (row["engine"], row["trainer"], row["before"], row["num_tokens"])
-        for row in probes
-        if row["engine"] is not None
-    ]
-    apart = [engine - trainer for engine, trainer, _, _ in scored]
-    moved = [engine - before for engine, _, before, _ in scored]
-    for from_trainer, from_before, (*_, num_tokens) in zip(apart, moved, scored, strict=True):
-        yield "policy_mismatch", abs(from_trainer) / num_tokens
-        yield "policy_moved", abs(from_before) / num_tokens
+    """Yield for each row the nats per token between engine and trainer, and between the engine and
+    the policy before the update; and 1 if all rows together show a stale engine, else 0.
+
+    A stale engine still scores as before the update, unlike the trainer. What was stored at
+    sampling says how the engine scored then, but may be something else: of an older policy, of
+    nobody, or within top-p. So the trainer's score before the update counts as well. Single rows
+    show no stale engine: on GPUs all distances have noise, as large as what a small update changes.
+    """
+    scored = [row for row in probes if row["engine"] is not None]
+    apart = _distances(scored, "trainer")
+    moved = [_distances(scored, "before")]
+    if all(row["trainer_before"] is not None for row in scored):
+        moved.append(_distances(scored, "trainer_before"))
+    for row, from_trainer, from_before in zip(scored, apart, moved[-1], strict=True):
+        yield "policy_mismatch", abs(from_trainer) / row["num_tokens"]
+        yield "policy_moved", abs(from_before) / row["num_tokens"]
     if scored:
-        yield "policy_stale", float(math.hypot(*moved) < NEARER * math.hypot(*apart))
+        least = min(math.hypot(*distances) for distances in moved)
+        yield "policy_stale", float(least < NEARER * math.hypot(*apart))
+
+
+def _distances(
+    scored: list[Probe], column: Literal["trainer", "before", "trainer_before"]
+) -> list[float]:
+    """The engine's score minus another of each row, nats."""
+    return [(row["engine"] or 0.0) - (row[column] or 0.0) for row in scored]

@@ -23,7 +23,7 @@ from warehouse.draft import Draft, Shards, write_json
 from warehouse.schemas import UPDATES, Row
 from warehouse.store import Table
 
-# the trained policy's log-probabilities of some rows: see `tasks.probe`
+# the trainer's log-probabilities of some rows: see `tasks.probe`
 PROBES_FILE = "probes.json"
 log = logging.getLogger("selfplay")
 

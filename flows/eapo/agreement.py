@@ -76,4 +76,5 @@ def _learnt(
         last = token_at(score.end() - 1, ids, model)
         for place in range(first, last + 1):
             mask[place] = row["loss_mask"][place] if keep else 0
-    yield {**row, "loss_mask": mask}
+    logprobs = [p if learns else 0.0 for p, learns in zip(row["logprobs"], mask, strict=True)]
+    yield {**row, "loss_mask": mask, "logprobs": logprobs}

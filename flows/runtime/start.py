@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -19,6 +20,7 @@ from warehouse.draft import hash_folder, hash_json
 from warehouse.schemas import POLICIES
 from warehouse.store import Store
 
+log = logging.getLogger("selfplay")
 ADAPTER = "adapter_config.json"
 DEMO = "spell-smollm2"  # the run of `make demo-english`, from which the profile `documents` starts
 
@@ -119,14 +121,15 @@ def base_hash(store: Store, run: str) -> str | None:
 
 
 def _check_adapters(adapter: Path, cfg: MethodSettings) -> None:
-    """Raise ValueError if an update of `cfg` trains full weights, or adapters of another shape, or
-    if the adapter does not state its shape."""
+    """Raise ValueError if an update of `cfg` trains full weights, or adapters of another shape or
+    of other modules, or if the adapter does not state its shape."""
     config = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))
     absent = [key for key in ("r", "lora_alpha") if config.get(key) is None]
     if absent:
         raise ValueError(f"{adapter / ADAPTER} has no {' and no '.join(absent)}: add it")
     rank = config["r"]
     alpha = config["lora_alpha"]
+    targets = _last_names(config.get("target_modules") or ())
     for key, update in updates_in(cfg):
         if update.lora is None:
             raise ValueError(
@@ -138,6 +141,21 @@ def _check_adapters(adapter: Path, cfg: MethodSettings) -> None:
                 f"models.start is an adapter of rank {rank}, alpha {alpha}, and {key}.lora has"
                 f" {update.lora.rank}, {update.lora.alpha}: make them agree"
             )
+        wanted = _last_names(update.lora.targets)
+        if "all-linear" in wanted:
+            log.info("updates train what the adapter of models.start has: %s", ", ".join(targets))
+        elif wanted != targets:
+            raise ValueError(
+                f"models.start is an adapter of {', '.join(targets)}, and {key}.lora.targets says"
+                f" {', '.join(wanted)}: make them agree"
+            )
+
+
+def _last_names(modules: str | Sequence[str]) -> list[str]:
+    """The names of modules without those that they lie in, sorted."""
+    if isinstance(modules, str):
+        return [modules]
+    return sorted({name.rpartition(".")[2] for name in modules})
 
 
 def updates_in(

@@ -331,7 +331,12 @@ class StepMetrics(_Frozen):
     policy_loss: float = Field(description="the loss without beta * KL")
     kl: float | None = Field(description="token mean, nats; None at beta 0")
     entropy: float | None = Field(description="token mean, nats")
-    mean_ratio: float | None = Field(description="token mean of rho")
+    mean_ratio: float | None = Field(
+        description=(
+            "token mean of rho; like all `sampler_`... None for SFT and preferences, whose rows may"
+            " be of another sampler or of nobody"
+        )
+    )
     sampler_kl: float | None = Field(
         default=None,
         description=(
@@ -383,13 +388,15 @@ class StepMetrics(_Frozen):
 
 
 class RowScore(_Frozen):
-    """The trained policy's score of a row of the batch.
-
-    `logprob` is the sum of its sampled tokens' natural log-probabilities.
-    """
+    """The trainer's scores of a row of the batch: sums of its sampled tokens' natural
+    log-probabilities."""
 
     row: int
-    logprob: float
+    logprob: float = Field(description="under the trained policy")
+    before: float | None = Field(
+        default=None,
+        description="under the policy before the update; None if it went on from a checkpoint",
+    )
 
 
 class UpdateResult(_Frozen):

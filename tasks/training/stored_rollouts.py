@@ -28,7 +28,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from tasks.training import head, kept_state, policy_files, state
 from tasks.training.checkpoint import Checkpoint
 from tasks.training.distillation import reverse_kl
-from tasks.training.grpo import GRPOSettings, NonFiniteUpdateError, StepMetrics
+from tasks.training.grpo import GRPOSettings, NonFiniteUpdateError, RowScore, StepMetrics
 from tasks.training.preference import PairSums, preference_loss
 from tasks.training.shared_prompts import PackedRow, understand_packed_rows
 
@@ -43,7 +43,8 @@ understand_packed_rows()
 class StoredRolloutsTrainer(GRPOTrainer):
     """GRPOTrainer whose batches are stored rows.
 
-    `steps` collects one StepMetrics per optimizer step. The optimizer continues from a `share` in
+    `steps` collects one StepMetrics per optimizer step. The rows `probed`, each a micro-batch, are
+    scored before and after the update (`row_scores`). The optimizer continues from a `share` in
     memory, else from the state in the folder `optimizer_state`, else from a fresh state.
 
     With `on_policy` the policy's own log-probabilities are the old ones, as in TRL if none are
@@ -56,6 +57,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self,
         *,
         batches: list[dict],
+        probed: dict[int, dict],
         settings: GRPOSettings,
         optimizer_state: Path | None,
         share: state.Share | None,
@@ -80,6 +82,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 self.ref_model, self.model.config._name_or_path, self.ref_model.dtype
             )
         self._batches = batches
+        self._probed = probed
+        self._scores_before: dict[int, float] = {}
         self._export_dtype = getattr(torch, settings.export_dtype)
         self._optimizer_state = optimizer_state
         self._share = share
@@ -87,15 +91,18 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._on_policy = settings.on_policy or self._sft
         self._of_pairs = settings.objective == "preference"
         self._of_teacher = settings.objective == "distillation"
+        # the rows of SFT and of preferences may be of other policies, or of nobody
+        self._is_of_sampler = settings.objective in ("clipped", "distillation")
         self._pairs = PairSums.zero(self.accelerator.device)
         self.steps: list[StepMetrics] = list(steps_done)
         self._num_done = len(steps_done)
         self._checkpoints = checkpoints
         self._checkpoint_s = checkpoint_s
         self._kept_at = time.monotonic()
-        # Sums over sampled tokens: rho, k3 of sampler and policy, far tokens, weighted KL (-A * log
-        # p in SFT, the gap to the teacher in distillation); and the number of non-finite losses.
-        self._sums = torch.zeros(5, device=self.accelerator.device)
+        # Sums over sampled tokens: rho, k3 of sampler and policy, far tokens, KL to the reference,
+        # and the weighted term of the loss (that KL; -A * log p in SFT, the gap to the teacher in
+        # distillation); and the number of non-finite losses.
+        self._sums = torch.zeros(6, device=self.accelerator.device)
         self._furthest = torch.zeros(1, device=self.accelerator.device)
         self._done: list[dict] = []
         self._at_fault: list[str] = []
@@ -117,6 +124,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
             self._share = None
         elif self._optimizer_state is not None:
             state.load(self.optimizer, self._optimizer_state)
+        if not self._num_done:
+            self._scores_before = self._scores()
         self._step_started = time.perf_counter()
         return prepared
 
@@ -130,6 +139,20 @@ class StoredRolloutsTrainer(GRPOTrainer):
         if self.beta and "ref_per_token_logps" not in inputs:
             inputs["ref_per_token_logps"] = self._reference_logps(inputs)
         return inputs
+
+    def row_scores(self) -> tuple[RowScore, ...]:
+        """The probed rows' scores, after the update; all processes score the same rows."""
+        return tuple(
+            RowScore(row=row, logprob=score, before=self._scores_before.get(row))
+            for row, score in self._scores().items()
+        )
+
+    def _scores(self) -> dict[int, float]:
+        """The sums of the probed rows' log-probabilities under the current policy."""
+        return {
+            row: float(self.policy_logps(inputs).double().sum())
+            for row, inputs in self._probed.items()
+        }
 
     @torch.no_grad()
     def policy_logps(self, inputs: dict) -> torch.Tensor:
@@ -263,6 +286,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         ratio = torch.exp(log_ratio).masked_fill(unsampled, 0)
         k3 = torch.exp(log_ratio) - log_ratio - 1
         far = log_ratio.abs() > FAR
+        kl = torch.zeros_like(ratio)
         # a term of the loss, (B, T), whose mean `log` reports
         if self._sft:
             term = (-inputs["advantages"][:, None] * self._logps).masked_fill(unsampled, 0)
@@ -270,14 +294,16 @@ class StoredRolloutsTrainer(GRPOTrainer):
             term = (self._logps - inputs["ref_per_token_logps"]).masked_fill(unsampled, 0)
         elif self.beta and not self._of_pairs:
             x = (inputs["ref_per_token_logps"] - self._logps).masked_fill(unsampled, 0)
-            term = torch.exp(x) - x - 1
+            kl = torch.exp(x) - x - 1
+            term = kl
             if self.args.use_bias_correction_kl:
-                term = term * ratio
+                term = kl * self._kl_factor(log_ratio)
         else:
-            term = torch.zeros_like(ratio)
+            term = kl
         weighted = (term * inputs["token_weight"]).sum()
+        non_finite = (~loss.isfinite()).float()
         self._sums += torch.stack(
-            [ratio.sum(), k3.sum(), far.sum().float(), weighted, (~loss.isfinite()).float()]
+            [ratio.sum(), k3.sum(), far.sum().float(), kl.sum(), weighted, non_finite]
         )
         self._furthest = torch.maximum(self._furthest, log_ratio.abs().max())
         self._done.append(
@@ -291,6 +317,16 @@ class StoredRolloutsTrainer(GRPOTrainer):
         )
         if not loss.isfinite():
             self._at_fault += inputs["rollout_ids"]
+
+    def _kl_factor(self, log_ratio: torch.Tensor) -> torch.Tensor:
+        """What `use_bias_correction_kl` multiplies KL terms by, (B, T) or (B, 1): rho as TRL's loss
+        has it, from `log_ratio`, which is 0 at tokens that were not sampled."""
+        if self._on_policy:
+            return torch.ones_like(log_ratio)
+        if self.importance_sampling_level == "sequence":
+            num_tokens = self._sampled.sum(dim=1, keepdim=True).clamp(min=1)
+            return torch.exp(log_ratio.sum(dim=1, keepdim=True) / num_tokens)
+        return torch.exp(log_ratio)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """The last point before the optimizer steps, where a loss or gradient can still be refused.
@@ -317,11 +353,11 @@ class StoredRolloutsTrainer(GRPOTrainer):
         tokens = sum(done["tokens"] for done in self._done)
         rows = sum(done["rows"] for done in self._done)
         step = self._done[-1]
-        ratio, k3, far, weighted, _ = self._sums.tolist()
+        ratio, k3, far, kl, weighted, _ = self._sums.tolist()
         loss = weighted if self._sft else logs["loss"]
         now = time.perf_counter()
         mean_ratio = sampler_kl = sampler_far = sampler_furthest = None
-        if tokens:
+        if tokens and self._is_of_sampler:
             mean_ratio = ratio / tokens
             sampler_kl = k3 / tokens
             sampler_far = far / tokens
@@ -331,7 +367,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 step=self._num_done + self.state.global_step,
                 loss=loss,
                 policy_loss=loss - self.beta * weighted,
-                kl=self._mean("kl", tokens, "tokens"),
+                kl=kl / tokens if tokens and self.beta and not self._of_pairs else None,
                 entropy=self._mean("entropy", tokens, "tokens"),
                 mean_ratio=mean_ratio,
                 sampler_kl=sampler_kl,
@@ -365,7 +401,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
     def _mean(self, name: str, total: int, weight: str) -> float | None:
         """TRL's means over micro-batches, weighed by their `weight`, over `total`.
 
-        None of what TRL did not measure: the KL at beta 0, and all of these in a preference update.
+        None of what TRL did not measure: all of these in an update on preferences or a teacher.
         """
         values = self._metrics["train"][name]
         if not total or not values:

@@ -48,6 +48,7 @@ from tasks.training.datums import (
     check_datums,
     check_pairs,
     check_references,
+    collate,
     micro_batches,
     plan,
     read_datums,
@@ -60,7 +61,7 @@ from tasks.training.grpo import (
     UpdateJob,
     UpdateResult,
 )
-from tasks.training.probes import probe
+from tasks.training.probes import probed_rows
 from tasks.training.sharding import (
     SHARDED_BFLOAT16,
     move_no_empty_weights,
@@ -91,7 +92,7 @@ def train(job: UpdateJob) -> UpdateResult:
     check_job(job, datums)
     trainer = build_trainer(job, datums, Checkpoint.last(job.checkpoints))
     trainer.train()
-    probed = probe(trainer, datums)
+    probed = trainer.row_scores()
     policy = job.out / "policy"
     optimizer = job.out / "optimizer"
     trainer.save_policy(policy)
@@ -190,6 +191,7 @@ def build_trainer(
     # one generation batch a step: see dapo in TRL
     args.steps_per_generation = layout.accumulation_steps
     constant = settings.max_completion_tokens or 1
+    probed = probed_rows(datums, settings.temperature)
     batches = micro_batches(datums, layout, args.process_index, settings.loss_type, constant)
     model, share = _start(job, done, adapter)
     trainer = StoredRolloutsTrainer(
@@ -200,6 +202,7 @@ def build_trainer(
         processing_class=AutoTokenizer.from_pretrained(job.policy),
         peft_config=_lora_config(settings.lora, adapter),
         batches=batches[len(steps_done) * layout.accumulation_steps :],
+        probed={row: collate(datums, [row], row) for row in probed},
         settings=settings,
         optimizer_state=optimizer_state,
         share=share,

@@ -41,14 +41,15 @@ class Told(Fleet):
             }
 
 
-def datum(i: int) -> dict:
+def datum(i: int, **given: Any) -> dict:
     ids = {"prompt_token_ids": [5, 6, 7], "completion_token_ids": [8, 9 + i], "loss_mask": [1, 1]}
-    return row("batches", rollout_id=f"r{i}", **ids, logprobs=[-0.5, -0.5], advantage=float(i + 1))
+    stored = {"logprobs": [-0.5, -0.5], "advantage": float(i + 1)}
+    return row("batches", rollout_id=f"r{i}", **{**ids, **stored, **given})
 
 
-def updated(place) -> tuple[Any, Any, Policy]:
+def updated(place, **given: Any) -> tuple[Any, Any, Policy]:
     policy = Policy(id="base", weights=str(BASE), content_hash="0")
-    batch = publish(place, "batches", datum(0), datum(1))
+    batch = publish(place, "batches", datum(0, **given), datum(1, **given))
     made = update(
         place,
         batch,
@@ -68,11 +69,19 @@ def test_the_trainers_scores_are_those_of_the_weights_that_it_wrote(place, tmp_p
 
     batch, made, policy = updated(place)
     rows = probe(place, batch, made, policy=policy, fleet=Told(tmp_path, [-1.0, -1.0])).rows()
-    model = AutoModelForCausalLM.from_pretrained(policy.weights)
-    for found, given in zip(sorted(rows, key=lambda r: r["rollout_id"]), batch.rows(), strict=True):
+    written, base = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        for folder in (policy.weights, BASE)
+    )
+
+    def score(model: Any, given: Any) -> float:
         ids = torch.tensor([[*given["prompt_token_ids"], *given["completion_token_ids"]]])
         logps = model(ids).logits.log_softmax(-1)[0, 2:-1].gather(1, ids[0, 3:, None])
-        assert found["trainer"] == pytest.approx(logps.detach().sum().item(), abs=1e-4)
+        return logps.detach().sum().item()
+
+    for found, given in zip(sorted(rows, key=lambda r: r["rollout_id"]), batch.rows(), strict=True):
+        assert found["trainer"] == pytest.approx(score(written, given), abs=1e-4)
+        assert found["trainer_before"] == pytest.approx(score(base, given), abs=1e-4)
         assert found["before"] == -1.0 and found["num_tokens"] == 2
         assert found["policy_hash"] == policy.content_hash
 
@@ -98,12 +107,45 @@ def test_an_engine_that_did_not_change_stops_the_run(place, tmp_path, stale):
         assert watch(place, policy_in_effect, **about)["policy_mismatch"] == pytest.approx(0.0005)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"logprobs": [0.0, 0.0]},  # nobody sampled the reply
+        {"logprobs": [-0.01, -0.01]},  # an older policy did, or top-p left few tokens
+        {"loss_mask": [1, 0], "logprobs": [-0.5, -9.0]},
+    ],
+    ids=["given", "other", "masked"],
+)
+def test_a_stale_engine_is_found_whatever_was_stored_at_sampling(place, tmp_path, given):
+    batch, made, policy = updated(place, **given)
+    first = probe(
+        place, batch, made, policy=policy, fleet=Told(tmp_path, [-1.0, -1.0]), label="first"
+    ).rows()
+    for column, is_stale in (("trainer_before", 1.0), ("trainer", 0.0)):
+        scores = [row[column] + 0.001 for row in first]
+        fleet = Told(tmp_path, scores)
+        rows = probe(place, batch, made, policy=policy, fleet=fleet, label=column).rows()
+        assert dict(policy_in_effect(rows))["policy_stale"] == is_stale  # type: ignore[arg-type]
+
+
+def test_only_counted_tokens_are_in_the_score_at_sampling(place, tmp_path):
+    batch, made, policy = updated(place, loss_mask=[1, 0], logprobs=[-0.5, -9.0])
+    rows = probe(place, batch, made, policy=policy, fleet=Told(tmp_path, [-1.0, -1.0])).rows()
+    assert [row["before"] for row in rows] == [-0.5, -0.5]
+
+
 def test_rows_that_hardly_moved_by_chance_are_no_stale_engine(place):
     """After a small update numerical noise makes five of eight rows look stale; the others have
     moved as far as trainer and engine are apart."""
     moved = [0.01] * 5 + [0.2, -0.3, 0.25]
     scores = [
-        {"engine": -9.0, "trainer": -9.3, "before": -9.0 - distance, "num_tokens": 10}
+        {
+            "engine": -9.0,
+            "trainer": -9.3,
+            "before": -9.0 - distance,
+            "trainer_before": None,
+            "num_tokens": 10,
+        }
         for distance in moved
     ]
     measured = [dict([found]) for found in policy_in_effect(scores)]  # type: ignore[arg-type]

@@ -84,7 +84,12 @@ class Probe(TypedDict):
         float | None, "their log-probability by the engine, summed, temperature 1", "it failed"
     ]
     trainer: Annotated[float, "the same by the trainer, of the weights that it wrote"]
-    before: Annotated[float, "the same at sampling time, by the policy of then"]
+    before: Annotated[float, "the same at sampling time, as the batch has it"]
+    trainer_before: Annotated[
+        float | None,
+        "the same by the trainer, of the weights before the update",
+        "the update went on from a checkpoint",
+    ]
     error: Annotated[str | None, "what the engine says", "it did not fail"]
 
 

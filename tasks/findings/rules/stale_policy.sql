@@ -8,6 +8,7 @@
 -- grain:         a player and iteration whose updates are off policy, the largest share first
 -- inputs:        batches, rollouts, updates, policies; $run
 -- A place holds one update, and one player may speak in several roles: rollouts belong to an update by their batch's place.
+-- A rollout without a policy is a given reply, which nobody sampled.
 with weights_of as (
     select policy, any_value(policy_hash) as policy_hash from policies where run = $run group by policy
 ),
@@ -19,7 +20,7 @@ updated as (
 sampled as (
     select rollout_id, any_value(policy_hash) as policy_hash
     from rollouts_table
-    where run = $run
+    where run = $run and policy_hash != ''
     group by rollout_id
 ),
 trained as (
@@ -69,5 +70,5 @@ join updated
         updated.iteration = batches.iteration
         and updated.phase is not distinct from batches.phase
         and updated.step is not distinct from batches.step
-where batches.run = $run and rollouts_table.policy != updated.parent
+where batches.run = $run and rollouts_table.policy_hash != '' and rollouts_table.policy != updated.parent
 order by batches.step, batches.rollout_id;

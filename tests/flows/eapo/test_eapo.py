@@ -314,6 +314,8 @@ def learnt_text(
     )
     pieces = []
     for datum in batch.rows():
+        stored = [-0.5 * counts for counts in datum["loss_mask"]]
+        assert datum["logprobs"] == stored
         tokens = zip(datum["completion_token_ids"], datum["loss_mask"], strict=True)
         for counts, some in itertools.groupby(tokens, key=lambda token: token[1]):
             if counts:

@@ -156,6 +156,11 @@ def test_an_adapter_that_does_not_state_its_shape_is_refused(site):
             {"update.lora": {"rank": 1, "alpha": 4}},
             r"of rank 2, alpha 4\.0, and update\.lora",
         ),
+        (
+            "first",
+            {"update.lora": {**LORA, "targets": ["q_proj", "v_proj"]}},
+            r"an adapter of down_proj, .*, and update\.lora\.targets says q_proj, v_proj",
+        ),
         ("first", {"update.lora": None}, r"update trains full weights: set update\.lora"),
         ("first", {"engine.max_lora_rank": 1}, "rank 2 on an engine with max_lora_rank 1"),
     ],

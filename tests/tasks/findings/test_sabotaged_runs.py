@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tasks.rollouts.replies import NOBODY
 from tests.support.rows import publish, row
 from tests.tasks.findings.given import RUN, at, found, rows, score, sentence
 from warehouse.schemas import TABLES
@@ -306,6 +307,17 @@ def test_updates_on_rollouts_of_an_earlier_policy_are_found(store, sampled_by, p
         assert finding is not None
         assert finding.sentence.startswith("100% of the rollouts that the updates of iteration 1")
         assert [stale["rollout_id"] for stale in finding.rows] == ["a"]
+
+
+def test_given_replies_that_nobody_sampled_are_not_stale(store):
+    policy = {"policy": "p1", "role": "solver", "policy_hash": "hash of p1"}
+    rows(store.run(RUN), "policies", policy)
+    place = at(store, 1)
+    given = {"role": "solver", "policy": NOBODY.id, "policy_hash": NOBODY.content_hash}
+    rows(place, "rollouts", {**given, "rollout_id": "a"})
+    rows(place, "batches", {"rollout_id": "a", "advantage": 1.0})
+    rows(place, "updates", {"role": "solver", "policy": "p2", "parent": "p1"})
+    assert found(store, "stale_policy") is None
 
 
 def test_a_share_of_stale_rollouts_is_compared_with_that_of_the_first_iteration(store):

@@ -154,6 +154,37 @@ def test_the_loss_is_the_policy_loss_plus_beta_times_kl(tmp_path, folder, loss_t
         assert with_kl.loss - with_kl.policy_loss == pytest.approx(0.5 * with_kl.kl, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    "how", [{}, {"on_policy": True}, {"importance_sampling_level": "sequence"}], ids=str
+)
+def test_the_factor_of_the_kl_is_in_the_loss_and_not_in_the_kl(tmp_path, folder, how):
+    rows = make_rows(folder / "policy", "tools", n=7, drift=0.8)
+    s = {"loss_type": "dapo", "dual_clip": None, **how}
+    [plain] = update(tmp_path, folder, rows, "plain", settings={"beta": 0.5, **s}).steps
+    corrected = {"beta": 0.5, "use_bias_correction_kl": True, **s}
+    [with_kl] = update(tmp_path, folder, rows, "with", settings=corrected).steps
+    [without] = update(tmp_path, folder, rows, "without", settings={"beta": 0.0, **s}).steps
+    assert with_kl.policy_loss == pytest.approx(without.loss, rel=1e-4, abs=1e-6)
+    assert with_kl.kl == plain.kl > 0.01
+    is_same_loss = with_kl.loss == pytest.approx(plain.loss, rel=1e-4)
+    assert is_same_loss == (how == {"on_policy": True})
+
+
+@pytest.mark.parametrize("objective", ["likelihood", "preference"])
+def test_distances_from_the_sampler_are_not_measured_where_they_mean_nothing(
+    tmp_path, folder, objective
+):
+    """Given replies have log-probabilities of 0, and replies of preferences may be older."""
+    [row] = make_rows(folder / "policy", n=1)
+    rows = [{**row, "logprobs": [0.0] * len(row["logprobs"]), "advantage": a} for a in (1.0, -1.0)]
+    s = {"objective": objective, "beta": 0.0, "micro_batch_size": 2}
+    if objective == "preference":
+        s["beta"] = 0.1
+    [step] = update(tmp_path, folder, rows, settings=s).steps
+    measured = (step.mean_ratio, step.sampler_kl, step.sampler_far, step.sampler_furthest)
+    assert measured == (None, None, None, None)
+
+
 def test_kl_is_measured_against_the_reference_folder_not_the_policy(tmp_path, folder):
     rows = make_rows(folder / "policy")
     [moved] = update(tmp_path, folder, rows, "moved", settings={"beta": 0.5}).steps
