@@ -52,7 +52,7 @@ class Workers(BaseModel):
     address: str | None = Field(
         default=None,
         description=(
-            "of a Ray cluster, as for ray.init; none: RAY_ADDRESS, or a cluster of its own"
+            "of a Ray cluster, as for ray.init; null: RAY_ADDRESS, or a cluster of its own"
         ),
     )
 

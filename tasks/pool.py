@@ -35,7 +35,7 @@ class PoolRules(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    max_size: int | None = Field(default=None, ge=1, description="None keeps all")
+    max_size: int | None = Field(default=None, ge=1, description="most entries; null: all are kept")
     leaves: Literal["oldest", "most_used", "lowest_score", "highest_score", "random"] = Field(
         default="oldest",
         description="who makes room; ties go to the oldest, and what was never scored leaves last",

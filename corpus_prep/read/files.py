@@ -53,7 +53,7 @@ class Columns(BaseModel):
 
     id: tuple[str, ...] = Field(
         default=("document_id", "id", "doc_id"),
-        description="columns of ids; none: a document has its place below the corpus",
+        description="columns of ids; empty: a document has its place below the corpus",
     )
     title: tuple[str, ...] = Field(default=("title",), description="columns of titles")
     text: tuple[str, ...] = Field(

@@ -35,7 +35,8 @@ class QualityRules(BaseModel):
         default=None, description="of the corpus's score column; a document without a score fails"
     )
     languages: tuple[str, ...] = Field(
-        default=(), description="ISO 639-1 codes to keep; none: keep all, identify none"
+        default=(),
+        description=("ISO 639-1 codes to keep; empty: all are kept, and no language is identified"),
     )
     heuristics: Literal["none", "gopher"] = Field(
         default="none",

@@ -24,7 +24,7 @@ class EmbeddingConfig(BaseModel):
     )
     revision: str | None = Field(
         default="f52bf8ec8c7124536f0efb74aca902b2995e5bcd",
-        description="a commit on the hub; none for a folder",
+        description="a commit on the hub; null for a folder",
     )
     query_prefix: str = Field(
         default="query: ",
@@ -33,7 +33,10 @@ class EmbeddingConfig(BaseModel):
     document_prefix: str = Field(
         default="passage: ", description="what it expects before a document"
     )
-    device: str | None = Field(default=None, description="none: a GPU if there is one")
+    device: str | None = Field(
+        default=None,
+        description="where the model runs, such as cpu or cuda; null: a GPU if there is one",
+    )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32",
         description=(
@@ -105,7 +108,7 @@ class VectorSearch(BaseModel):
     )
     lists: PositiveInt | None = Field(
         default=None,
-        description="lists of the inverted file; none: 4 * sqrt(documents), faiss's guideline",
+        description="lists of the inverted file; null: 4 * sqrt(documents), faiss's guideline",
     )
     probes: PositiveInt = Field(
         default=64, description="lists searched for a query: more find more and take longer"
@@ -117,16 +120,15 @@ class VectorSearch(BaseModel):
     candidates: PositiveInt | None = Field(
         default=None,
         description=(
-            "documents that are scored again in float32, for each hit; none: 4, or 32 for ivf_pq"
+            "documents that are scored again in float32, for each hit; null: 4, or 32 for ivf_pq"
         ),
     )
     seed: int = Field(default=0, description="of the inverted file's training")
     chunk_chars: PositiveInt | None = Field(
         default=None,
         description=(
-            "longer documents are cut into pieces at pauses, and a search finds and shows"
-            " the best piece; none: they stay whole, and an embedding sees only their"
-            " beginning"
+            "longer documents are cut into pieces at pauses, and a search finds and shows the best"
+            " piece; null: they stay whole, and an embedding sees only their beginning"
         ),
     )
 

@@ -112,7 +112,7 @@ class Proposer(Settings):
     """What a proposal shows, and how hard it is."""
 
     trained: bool = Field(
-        default=True, description="False is the ablation: the Solver alone learns"
+        default=True, description="false is the ablation: the Solver alone learns"
     )
     references: int = Field(
         default=6, ge=0, description="K: past triplets shown to a proposer; 0 is the ablation"
@@ -163,8 +163,8 @@ class Config(MethodSettings):
         default=None,
         ge=1,
         description=(
-            "rollouts of an optimizer step, drawn from those of all roles; None: all of them, so an"
-            " update is one step"
+            "rollouts of an optimizer step, drawn from those of all roles; null: all of them, so"
+            " an update is one step"
         ),
     )
     update: Update = Update()

@@ -49,12 +49,14 @@ class Judging(Settings):
         | None
     ) = Field(
         default=None,
-        description="of prompts/english; None: pair, criterion or judge, by what an item holds",
+        description=(
+            "of prompts/english; left out: pair, criterion or judge, by what an item holds"
+        ),
     )
     temperature: float = Field(default=0.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     tokens: int | None = Field(
-        default=None, ge=1, description="of a verdict; None: evaluation.judge_tokens"
+        default=None, ge=1, description="of a verdict; left out: evaluation.judge_tokens"
     )
 
 
@@ -67,7 +69,8 @@ class Protocol(Settings):
         " for a prompt that a method trains with",
     )
     reader: Literal["boxed", "tagged", "element", "stated", "parts", "whole"] | None = Field(
-        default=None, description="how replies to `prompt` are read; None: as the entry's prompt"
+        default=None,
+        description="how replies to `prompt` are read; left out: as the entry's prompt",
     )
 
     samples: int = Field(
@@ -88,14 +91,14 @@ class Protocol(Settings):
         ge=1,
         description="tokens of the policy: items with a longer context are left out, and counted",
     )
-    kinds: tuple[str, ...] = Field(default=(), description="items of these alone; none: of all")
+    kinds: tuple[str, ...] = Field(default=(), description="items of these alone; empty: of all")
     searches: int = Field(default=0, ge=0, description="of a document collection, at most")
     judged: bool = Field(
         default=False, description="a model decides whether an answer says what a reference says"
     )
     judge: Judging = Judging()
     metric: tuple[str, ...] = Field(
-        default=(), description="`score` is the best of them; none: the scorer's first"
+        default=(), description="`score` is the best of them; empty: the scorer's first"
     )
     items: int | None = Field(default=None, ge=1, description="drawn, where the benchmark has more")
     published: dict[str, float] = Field(
@@ -135,7 +138,7 @@ class Benchmark(Settings):
         default="", description="where that file is from: repository, commit and path"
     )
     num_items: int | None = Field(
-        default=None, ge=1, description="of the whole split, for plans; None: it changes"
+        default=None, ge=1, description="of the whole split, for plans; left out: it changes"
     )
     num_of_kind: dict[str, int] = Field(default={}, description="the same, of each kind")
     num_criteria: float | None = Field(
@@ -144,7 +147,9 @@ class Benchmark(Settings):
     licence: str = Field(description="of the items")
     gated: bool = Field(default=False, description="the hub asks to accept its terms first")
     note: str = Field(default="", description="what to know before using it")
-    columns: Columns | None = Field(default=None, description="None: only a harness asks it")
+    columns: Columns | None = Field(
+        default=None, description="how items are read from rows; left out: only a harness asks it"
+    )
     prompt: Literal["boxed", "letter", "short", "whole"] = Field(
         default="boxed", description="of prompts/english, and how its replies are read"
     )

@@ -46,7 +46,7 @@ class Evaluation(profile.Evaluation):
         description="of the corpus, for a question of a file without contexts, found by its words",
     )
     temperature: float | None = Field(  # type: ignore[assignment]
-        default=None, ge=0, description="None: as in training"
+        default=None, ge=0, description="of answers to held-out questions; null: as in training"
     )
 
 

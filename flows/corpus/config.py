@@ -29,10 +29,14 @@ from flows.settings.profile import Settings
 class Deduplication(Settings):
     """Which of equal and of similar documents are kept."""
 
-    near: MinHashing | None = Field(default=MinHashing(), description="none: equal texts only")
+    near: MinHashing | None = Field(
+        default=MinHashing(),
+        description="how near-duplicates are found; null: only equal texts are dropped",
+    )
     comparing: Comparing = Comparing()
     contained: Containment | None = Field(
-        default=Containment(), description="none: keep contained documents"
+        default=Containment(),
+        description="how documents that others contain are found; null: they are kept",
     )
     keep: Keep = Field(
         default="longest",
@@ -67,7 +71,7 @@ class LongContexts(Settings):
     tokenizer: str | None = Field(
         default=None,
         description=(
-            "measures lengths: a model's folder or owner/name@commit; none: the embedding model's"
+            "measures lengths: a model's folder or owner/name@commit; null: the embedding model's"
         ),
     )
     sets: SetSettings | None = Field(
@@ -116,7 +120,10 @@ class Config(Settings):
     duplicates: Deduplication = Deduplication()
     contamination: Decontamination = Decontamination()
     embedding: EmbeddingConfig | None = Field(
-        default=None, description="none: no clusters, and a BM25 index"
+        default=None,
+        description=(
+            "the embedding model of clusters and index; null: no clusters, and a BM25 index"
+        ),
     )
     clusters: Clustering | None = None
     long_context: LongContexts = LongContexts()

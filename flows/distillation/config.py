@@ -17,7 +17,7 @@ class Config(MethodSettings):
     role: str | None = Field(
         default=None,
         description=(
-            "whose prompts: those of the tables prompts.ROLE, also of its rounds; None: the only"
+            "whose prompts: those of the tables prompts.ROLE, also of its rounds; null: the only"
             " role that was asked"
         ),
     )
@@ -32,7 +32,7 @@ class Config(MethodSettings):
         default=0.1, ge=0, lt=1, description="share of the tasks whose prompts are only measured"
     )
     prompts_per_iteration: int | None = Field(
-        default=None, ge=1, description="prompts to draw for each iteration; None: all of them"
+        default=None, ge=1, description="prompts to draw for each iteration; null: all of them"
     )
     group_size: int = Field(default=1, ge=1, description="rollouts of each prompt")
     rows_per_step: int = Field(default=64, ge=1, description="of one optimizer step")

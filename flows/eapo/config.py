@@ -36,10 +36,10 @@ class Models(profile.Models):
     """The base is the policy."""
 
     reward_model: str | None = Field(
-        default=None, description="compares evidence, and is trained; None is the base"
+        default=None, description="compares evidence, and is trained; null: the base"
     )
     judge: str | None = Field(
-        default=None, description="compares answers with references; None is the base"
+        default=None, description="compares answers with references; null: the base"
     )
 
 
@@ -55,9 +55,14 @@ class Dialogues(profile.Dialogues):
 class Rewards(Settings):
     """Eq. 2. The answer's weight is 1 minus the others."""
 
-    format: float = Field(default=0.1, ge=0, le=1, description="alpha")
+    format: float = Field(default=0.1, ge=0, le=1, description="alpha: weight of the format")
     evidence: float = Field(
-        default=0.3, ge=0, le=0.9, description="beta; 0 is outcome-only GRPO: nothing is compared"
+        default=0.3,
+        ge=0,
+        le=0.9,
+        description=(
+            "beta: weight of the evidence; 0 is outcome-only GRPO, in which no evidence is compared"
+        ),
     )
 
 
@@ -77,7 +82,9 @@ class RewardModel(Settings):
     One pass over the comparisons that have such marks.
     """
 
-    trained: bool = Field(default=True, description="False is the ablation: it is frozen")
+    trained: bool = Field(
+        default=True, description="false is the ablation: the reward model is frozen"
+    )
     high: int = Field(
         default=4, ge=1, le=5, description="a score of at least this says that the answer is right"
     )
@@ -92,10 +99,12 @@ class Limits(limits.Limits):
     """Limits of monitors, with those of quotes and comparisons."""
 
     min_verbatim: float | None = Field(
-        default=None, ge=0, description="quotes that are in the context word for word"
+        default=None,
+        ge=0,
+        description="least share of quotes that are in the context word for word",
     )
     max_not_compared: float | None = Field(
-        default=0.5, ge=0, description="groups whose comparison cannot be read"
+        default=0.5, ge=0, description="greatest share of groups whose comparison cannot be read"
     )
 
 
@@ -148,7 +157,9 @@ class Config(MethodSettings):
         default="judge", description="what decides whether an answer is right"
     )
     judge_temperature: float = Field(
-        default=0.0, ge=0, description="a model that thinks repeats itself at 0"
+        default=0.0,
+        ge=0,
+        description="of the judge; raise it for models that think, which repeat themselves at 0",
     )
     dialogues: Dialogues = Dialogues()
     rewards: Rewards = Rewards()

@@ -33,7 +33,7 @@ class RerankerConfig(BaseModel):
     model: str = Field(
         description="a folder, or owner/name on the hub; in the paper Qwen/Qwen3-Reranker-8B"
     )
-    revision: str | None = Field(default=None, description="a commit on the hub; none for a folder")
+    revision: str | None = Field(default=None, description="a commit on the hub; null for a folder")
     instruction: str = Field(
         default="Given a question, find the quotes that are needed to answer it",
         description="what a good text does for the query",
@@ -41,7 +41,10 @@ class RerankerConfig(BaseModel):
     max_tokens: PositiveInt = Field(
         default=8192, description="of a query and its text; a longer text is cut at its end"
     )
-    device: str | None = Field(default=None, description="none: a GPU if there is one")
+    device: str | None = Field(
+        default=None,
+        description="where the model runs, such as cpu or cuda; null: a GPU if there is one",
+    )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="bfloat16", description="of the model"
     )

@@ -42,10 +42,10 @@ class Trees(BaseModel):
         default=4, ge=2, le=9, description="LLM-R marks a step from 1 to this"
     )
     embedding: EmbeddingConfig | None = Field(
-        default=None, description="SSA's, without a reranker; None compares the words"
+        default=None, description="SSA's, without a reranker; null: words are compared"
     )
     reranker: RerankerConfig | None = Field(
-        default=None, description="SSA's: the paper's way; None takes the embedding"
+        default=None, description="SSA's: the paper's way; null: the embedding is used"
     )
 
 

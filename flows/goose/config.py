@@ -24,7 +24,7 @@ class Models(profile.Models):
     author: str | None = Field(
         default=None,
         description=(
-            "masks steps and writes distractors (paper: GPT-5); it is not trained. None: the base"
+            "masks steps and writes distractors (paper: GPT-5); it is not trained. null: the base"
         ),
     )
 
@@ -75,7 +75,7 @@ class Difficulty(Settings):
         le=1,
         description="a task is dropped if at least this share of the attempts is right",
     )
-    enabled: bool = Field(default=True, description="False: tasks that are too easy stay")
+    enabled: bool = Field(default=True, description="false: tasks that are too easy stay")
 
 
 class Update(GRPOSettings):
@@ -115,7 +115,7 @@ class Config(MethodSettings):
     )
     answers: int = Field(default=16, ge=2, description="G: to each task, compared with each other")
     mini_batch: int | None = Field(
-        default=64, ge=1, description="tasks of an optimizer step; None: all of a step"
+        default=64, ge=1, description="tasks of an optimizer step; null: all of a step"
     )
     permuted: bool = Field(
         default=False, description="a control: the rewards of a task's answers are permuted"

@@ -22,13 +22,18 @@ class Questions(Settings):
     """The questions that a run begins with, and how many of the Proposer's prompts show one."""
 
     file: str | None = Field(
-        default=None, description="has a column `question`; None: the base model asks"
+        default=None, description="a file with a column `question`; null: the base model asks"
     )
     count: int = Field(
         default=16, ge=0, description="taken from the file, or asked by the base model"
     )
     referenced: float = Field(
-        default=0.5, ge=0, le=1, description="share of prompts: no, half or with reference"
+        default=0.5,
+        ge=0,
+        le=1,
+        description=(
+            "share of the Proposer's prompts that show an earlier question (paper: 0, 0.5 or 1)"
+        ),
     )
 
 
@@ -36,7 +41,9 @@ class Proposer(Settings):
     """How hard and how good a question is."""
 
     answers: int = Field(
-        default=5, ge=1, description="N_sample, to each new question, for its difficulty"
+        default=5,
+        ge=1,
+        description="N_sample: answers to each new question, which measure its difficulty",
     )
     lowest_quality: float = Field(
         default=0.7, ge=0, le=1, description="of a question that enters D; 0 is the ablation"
@@ -84,7 +91,7 @@ class Config(MethodSettings):
     proposer: Proposer = Proposer()
     judge: Judge = Judge()
     pays_format: bool = Field(
-        default=True, description="False is the ablation, and leaves the Judge without reward"
+        default=True, description="false is the ablation, and leaves the Judge without reward"
     )
     mini_batch: int = Field(
         default=64,

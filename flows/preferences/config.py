@@ -25,7 +25,7 @@ class Config(MethodSettings):
     role: str | None = Field(
         default=None,
         description=(
-            "whose replies: those of the tables rollouts.ROLE, also of its rounds; None: the only"
+            "whose replies: those of the tables rollouts.ROLE, also of its rounds; null: the only"
             " role that has opinions"
         ),
     )

@@ -57,8 +57,8 @@ class RerunRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     stage: str
-    iteration: int | None = Field(default=None, description="None takes all")
-    step: int | None = Field(default=None, description="None takes all")
+    iteration: int | None = Field(default=None, description="null: all")
+    step: int | None = Field(default=None, description="null: all")
     dependents: bool = Field(
         default=False, description="also their dependents, even if the result is unchanged"
     )

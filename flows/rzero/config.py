@@ -36,14 +36,21 @@ class Challenger(Settings):
     mini_batch: int | None = Field(
         default=None,
         ge=1,
-        description="prompts of an optimizer step (released code: 16 of 512); None: all of a step",
+        description=(
+            "prompts of an optimizer step (released code: 16 of 512); null: all of a step"
+        ),
     )
     group_size: int = Field(
         default=4, ge=1, description="questions that are compared with each other"
     )
-    repetition_weight: float = Field(default=1.0, ge=0, description="lambda; 0 is the ablation")
+    repetition_weight: float = Field(
+        default=1.0, ge=0, description="lambda: weight of the repetition penalty; 0 is the ablation"
+    )
     bleu_distance: float = Field(
-        default=0.5, ge=0, le=1, description="tau, below which questions are similar"
+        default=0.5,
+        ge=0,
+        le=1,
+        description="tau: questions whose BLEU distance is below this count as similar",
     )
     update: Update = Update()
 
@@ -51,9 +58,15 @@ class Challenger(Settings):
 class Solver(Settings):
     """How the Solver's questions are labelled and kept, and how it is trained on them."""
 
-    candidates: int = Field(default=8000, ge=1, description="N")
+    candidates: int = Field(
+        default=8000,
+        ge=1,
+        description="N: questions that the Challenger writes for the Solver's training",
+    )
     answers: int = Field(
-        default=10, ge=1, description="m, to each question, for its label and its difficulty"
+        default=10,
+        ge=1,
+        description="m: answers to each question, for its label and its difficulty",
     )
     delta: float = Field(
         default=0.25, ge=0, le=0.5, description="kept: |share - 1/2| at most this; ablation: 0.5"
@@ -65,7 +78,9 @@ class Solver(Settings):
     mini_batch: int | None = Field(
         default=None,
         ge=1,
-        description="prompts of an optimizer step (released code: 128 of 512); None: all of a step",
+        description=(
+            "prompts of an optimizer step (released code: 128 of 512); null: all of a step"
+        ),
     )
     group_size: int = Field(
         default=5, ge=1, description="answers to a question, compared with each other"

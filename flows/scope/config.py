@@ -46,10 +46,10 @@ class Models(profile.Models):
     others (section 5)."""
 
     rubric_writer: str | None = Field(
-        default=None, description="writes the rubrics; none: the base"
+        default=None, description="writes the rubrics; null: the base"
     )
     grader: str | None = Field(
-        default=None, description="grades answers by a criterion; none: the base"
+        default=None, description="grades answers by a criterion; null: the base"
     )
 
 
@@ -71,7 +71,11 @@ class Dialogues(Settings):
         description='how the model family writes a search; prompts read by lines have "Search:"',
     )
     reasoning: bool = Field(
-        default=False, description="later turns do not see earlier think blocks: one datum per turn"
+        default=False,
+        description=(
+            "the model thinks before it replies; later turns do not see earlier thoughts, so each"
+            " turn is a row of its own to train on"
+        ),
     )
     documents_per_query: int = Field(default=3, ge=1, description="found by one search")
     result_tokens: int = Field(default=500, ge=1, description="documents of one search, together")
@@ -118,10 +122,16 @@ class SolverReward(Settings):
     format_weight: float = Field(default=0.5, ge=0, description="of a well-formed answer")
     search_weight: float = Field(default=0.1, ge=0, description="of having searched")
     length_penalty: bool = Field(
-        default=True, description="False is the ablation: a long answer's grade is not lowered"
+        default=True, description="false is the ablation: a long answer's grade is not lowered"
     )
-    length_soft: int = Field(default=1024, ge=1, description="tokens")
-    length_hard: int = Field(default=2048, ge=2, description="tokens")
+    length_soft: int = Field(
+        default=1024, ge=1, description="tokens of an answer above which its grade is lowered"
+    )
+    length_hard: int = Field(
+        default=2048,
+        ge=2,
+        description="tokens of an answer from which on only length_floor of its grade is left",
+    )
     length_floor: float = Field(
         default=0.05, ge=0, le=1, description="what is left of the grade at length_hard"
     )
@@ -166,7 +176,10 @@ class ChallengerSettings(Settings):
     group_size: int = Field(default=8, ge=1, description="G")
     solver_rollouts: int = Field(default=8, ge=1, description="N, behind each task's difficulty")
     search_turns: Shares[NumberKey] = Field(
-        default={1: 4, 2: 3, 3: 2}, description="required turns: share"
+        default={1: 4, 2: 3, 3: 2},
+        description=(
+            "how many searches a Challenger has to make, and with what share of its prompts"
+        ),
     )
     frozen_after: int | None = Field(
         default=None, ge=0, description="ablation: not trained after this iteration"
@@ -192,17 +205,30 @@ class PoolSettings(Settings):
         description="the baseline GRPO_data: these train the Solver in place of the Challenger's",
     )
     candidates_per_batch: int = Field(default=500, ge=1, description="tasks drawn at once")
-    max_batches: int = Field(default=100, ge=1, description="then the pool is short")
+    max_batches: int = Field(
+        default=100,
+        ge=1,
+        description=(
+            "most batches drawn to fill the pool; if they do not, it is short (`pool.short_pool`)"
+        ),
+    )
     batches_at_once: int = Field(
-        default=1, ge=1, description="drawn as one if all are needed: longest replies overlap"
+        default=1,
+        ge=1,
+        description=(
+            "batches drawn together while all of them are needed, so that their longest replies"
+            " overlap"
+        ),
     )
     solver_rollouts: int = Field(default=4, ge=1, description="N of the filter")
     window: Interval = Field(
         default=(0.2, 0.8), description="of the mean grade: tasks outside are too hard or too easy"
     )
-    tasks_per_document: int = Field(default=1, ge=1, description="kept at most")
+    tasks_per_document: int = Field(
+        default=1, ge=1, description="most tasks to keep from one document"
+    )
     min_graded_rollouts: int = Field(
-        default=1, ge=1, description="graded rollouts that g_bar needs"
+        default=1, ge=1, description="graded answers that a task needs for a mean grade (g_bar)"
     )
     short_pool: Literal["error", "fewer_steps"] = Field(
         default="error",
@@ -236,7 +262,11 @@ class Evaluation(profile.Evaluation):
     """The held-out score after every iteration."""
 
     replay: tuple[tuple[int, int], ...] = Field(
-        default=(), description="(searches of iteration, answer of iteration), scored at the end"
+        default=(),
+        description=(
+            "pairs of iterations: the searches of the first are answered by the policy of the"
+            " second, after the last iteration"
+        ),
     )
 
     @model_validator(mode="after")
@@ -253,7 +283,7 @@ class Branch(Settings):
     """The run and iteration to start from: the ablations of the Judge branch from one
     checkpoint. Iterations are numbered on from there."""
 
-    run: str = Field(description="its name")
+    run: str = Field(description="name of the run to branch from")
     iteration: int = Field(
         ge=1,
         description=(
@@ -269,7 +299,9 @@ class Config(MethodSettings):
     examined: ClassVar = "solver"
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
-    iterations: int = Field(default=3, ge=1, description="T")
+    iterations: int = Field(
+        default=3, ge=1, description="T: each trains the Challenger, then the Solver"
+    )
     branch: Branch | None = Field(
         default=None, description="start with the policies of another run's iteration"
     )
@@ -280,7 +312,9 @@ class Config(MethodSettings):
         default=400, ge=2, le=400, description="documents of the built-in world"
     )
     world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
-    embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
+    embedding: EmbeddingConfig | None = Field(
+        default=None, description="the embedding model of the search; null: BM25"
+    )
     task_types: tuple[TaskType, ...] = Field(
         default=TASK_TYPES,
         min_length=1,

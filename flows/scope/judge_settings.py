@@ -16,7 +16,7 @@ class JudgeSettings(Settings):
     """Gates, rubrics, grading, and canaries for the grader."""
 
     quality_gates: bool = Field(
-        default=True, description="False is the ablation: only the safety gate is left"
+        default=True, description="false is the ablation: only the safety gate is left"
     )
     gates: tuple[Literal["entity", "source", "safety"], ...] = Field(
         default=("entity", "source", "safety"),
@@ -39,8 +39,8 @@ class JudgeSettings(Settings):
         default=None,
         ge=0,
         description=(
-            "of gates and rubrics; None: 0, or the grading temperature for models that think, which"
-            " repeat themselves when greedy"
+            "of gates and rubrics; null: 0, or the grading temperature for models that think,"
+            " which repeat themselves when greedy"
         ),
     )
     grading_tokens: int = Field(default=16384, ge=1, description="sampled for one verdict, at most")
@@ -49,7 +49,9 @@ class JudgeSettings(Settings):
         default=2048, ge=1, description="the grader sees at most so many"
     )
     ungraded_answer_tokens: int = Field(
-        default=4096, ge=1, description="longer answers are not graded: L * g = 0"
+        default=4096,
+        ge=1,
+        description="longer answers are not graded, and earn no grade (L * g = 0)",
     )
     evidence_document_tokens: int = Field(
         default=1024, ge=1, description="of each document shown to the rubric writer"

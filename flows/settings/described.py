@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -15,12 +15,14 @@ from pydantic_core import PydanticUndefined
 class Setting:
     """A setting by its dotted name, as `--set` takes it.
 
-    `value` is the one of a profile or else the default; `UNSET` if there is none.
+    `value` is the one of a profile or else the default; `UNSET` if there is none. `choices` are the
+    values that it may have, or each member of a list; () if there is no list of them.
     """
 
     name: str
     value: Any
     description: str | None
+    choices: tuple[Any, ...] = ()
 
 
 UNSET = PydanticUndefined
@@ -41,7 +43,7 @@ def settings_of(model: type[BaseModel], given: Any = None, prefix: str = "") -> 
         group = _group(field.annotation)
         member = _member(field.annotation)
         if group is None:
-            yield Setting(prefix + name, value, description)
+            yield Setting(prefix + name, value, description, _choices(field.annotation))
         if member is not None:
             yield from settings_of(member, None, f"{prefix}{name}[].")
         if group is None:
@@ -72,6 +74,25 @@ def _member(annotation: Any) -> type[BaseModel] | None:
     if get_origin(annotation) is not tuple:
         return None
     return next(filter(_is_group, get_args(annotation)), None)
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    """The values that a setting may have, or each member of a list; () if they are not listed.
+
+    >>> _choices(Literal["a", "b"] | None), _choices(tuple[Literal["a", "b"], ...])
+    (('a', 'b', None), ('a', 'b'))
+    >>> _choices(tuple[str, ...] | Literal["all"])
+    ()
+    """
+    if annotation is NoneType:
+        return (None,)
+    parts = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return parts
+    if get_origin(annotation) not in (Union, UnionType, tuple):
+        return ()
+    choices = [_choices(part) for part in parts if part is not Ellipsis]
+    return sum(choices, ()) if all(choices) else ()
 
 
 def _is_group(kind: Any) -> bool:

@@ -48,6 +48,8 @@ def _message(error: ErrorDetails) -> str:
     value = error["input"]
     if error["type"] in NO_NUMBER and _looks_like_a_number(value):
         return f"must be a number, not {json.dumps(value)}"
+    if error["type"] == "bool_type":
+        return f"must be true or false, not {json.dumps(value, default=str)}"
     if error["type"] == "finite_number":
         return f"must be a finite number, not {value}"
     message = error["msg"].removeprefix("Value error, ")

@@ -99,7 +99,9 @@ class Models(Settings):
     examiner: str | None = Field(
         default=None, description="judges answers to benchmarks whose protocol has a judge"
     )
-    auditor: str | None = Field(default=None, description="audits tasks that passed the gates")
+    auditor: str | None = Field(
+        default=None, description="a second judge of tasks that passed the gates; null: no audit"
+    )
 
 
 class Dialogues(Settings):
@@ -115,8 +117,8 @@ class Dialogues(Settings):
     examples: str | None = Field(
         default=None,
         description=(
-            "a file of questions with contexts and answers, the first of which are worked examples;"
-            " None: those of the prompts"
+            "a file of questions with contexts and answers, the first of which are worked"
+            " examples; null: those of the prompts"
         ),
     )
     chat_template: ChatTemplate = Field(
@@ -159,19 +161,30 @@ class Evaluation(Settings):
         default=(), description="names of flows/benchmarks, or files like those"
     )
     items: int | None = Field(
-        default=200, ge=1, description="of each benchmark, the same at every iteration"
+        default=200,
+        ge=1,
+        description=(
+            "items to draw from each of `evaluation.benchmarks`, the same at every iteration;"
+            " null: all"
+        ),
     )
-    paper: str | None = Field(default=None, description="whose protocol; None is the method's own")
+    paper: str | None = Field(
+        default=None, description="whose protocol is used; null: the method's own paper's"
+    )
     prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot", "lines-5-shot"] = Field(
         default="english",
         description=(
-            "folder with the prompts of the benchmarks: a question as it is, or after"
-            " worked examples, a line a reply"
+            'how benchmarks are asked: "english", or "lines..." after worked examples, which a'
+            " small or base model continues"
         ),
     )
     folder: str = Field(default="data/benchmarks", description="where benchmark files are")
     response_tokens: int | None = Field(
-        default=None, ge=1, description="None: the protocol's, if the context has room"
+        default=None,
+        ge=1,
+        description=(
+            "most tokens of an answer to a benchmark; null: the protocol's, if the context has room"
+        ),
     )
     judge_tokens: int = Field(
         default=8192,
@@ -182,10 +195,11 @@ class Evaluation(Settings):
         default=Harness(), description="lm-evaluation-harness, for benchmarks that it runs"
     )
     benchmark_temperature: float | None = Field(
-        default=None, ge=0, description="None: the protocol's"
+        default=None, ge=0, description="of answers to benchmarks; null: the protocol's"
     )
     benchmark: Literal["micro", "none"] = Field(
-        default="none", description="the built-in world's own held-out tasks"
+        default="none",
+        description='"micro": held-out tasks of the built-in world, after every iteration',
     )
     num_tasks: int = Field(default=480, ge=1, description="held-out tasks of the built-in world")
     temperature: float = Field(default=1.0, ge=0, description="of answers to these")
@@ -235,10 +249,15 @@ class MethodSettings(Settings):
 
     models: Models
     world: str | None = Field(
-        default=None, description="the built-in world that the run lives in: its tasks and oracles"
+        default=None,
+        description=(
+            "the built-in world that provides tasks and the truth about them; null for real data"
+        ),
     )
     iterations: int = Field(
-        default=3, ge=1, description="of the method; each ends with a held-out score and a report"
+        default=3,
+        ge=1,
+        description="iterations of the method; each ends with a held-out score and a report",
     )
     seed: int = Field(
         default=0, ge=0, description="of sampling, draws and the order of training rows"
@@ -246,8 +265,8 @@ class MethodSettings(Settings):
     corpus_profile: str | None = Field(
         default=None,
         description=(
-            "the profile of prepare-corpus by which `selfplay run --corpus PATH` prepares documents"
-            " first; None: the method reads files as they are"
+            "the profile of prepare-corpus by which `selfplay run --corpus PATH` prepares"
+            " documents first; null: the method reads files as they are"
         ),
     )
     evaluation: Evaluation = Evaluation()
@@ -256,20 +275,23 @@ class MethodSettings(Settings):
     structured: tuple[str, ...] = Field(
         default=(),
         description=(
-            "roles whose replies vLLM holds to their form; only roles that the run does not train,"
+            "roles whose output format vLLM enforces; only roles that the run does not train,"
             " whose replies are a word or a line"
         ),
     )
     unread: Literal["stop", "warn"] = Field(
         default="stop",
         description=(
-            f"what to do when, in training, none of {NUM_TO_JUDGE} replies or more can be read"
+            f"what to do if, in training, not one of {NUM_TO_JUDGE} or more replies can be read"
         ),
     )
     engine: EngineConfig
     judge_engine: EngineConfig | None = Field(
         default=None,
-        description="for models that are not trained, one of each kind; None: `engine` serves them",
+        description=(
+            "settings of engines for models that are not trained, one engine per architecture;"
+            " null: `engine` serves them, too"
+        ),
     )
     api: ChatEndpoint | None = Field(
         default=None, description="serves the models named api:NAME, which are not trained"
@@ -300,11 +322,14 @@ class MethodSettings(Settings):
         ),
     )
     check_updates: bool | None = Field(
-        default=None, description="the engine scores trained rows after every update; None: on GPUs"
+        default=None, description="the engine scores trained rows after every update; null: on GPUs"
     )
     preflight: bool = Field(
         default=True,
-        description="refuse to start on GPUs that the plan does not fit (`selfplay plan`)",
+        description=(
+            "check before the run that this machine or cluster can run the profile; false skips"
+            " the check"
+        ),
     )
     tracking: Sink = Field(
         default="none",

@@ -34,13 +34,13 @@ class Models(profile.Models):
     """The base is the policy that plays all three roles."""
 
     questioner: str | None = Field(
-        default=None, description="writes the questions, and is not trained; None: the policy does"
+        default=None, description="writes the questions, and is not trained; null: the policy does"
     )
     judge: str | None = Field(
         default=None, description="ablation (table 4): an external judge in place of the rule"
     )
     prober: str | None = Field(
-        default=None, description="answers each iteration's questions; None is the base"
+        default=None, description="answers each iteration's questions; null: the base"
     )
 
 
@@ -49,12 +49,15 @@ class Clusters(Settings):
 
     finance_corpus: str | None = Field(
         default=None,
-        description="another prepared corpus for financial mathematics; None shares `corpus`",
+        description="another prepared corpus for financial mathematics; null: `corpus`",
     )
     per_type: int | None = Field(
         default=2150,
         ge=1,
-        description="at most; types share a smaller corpus equally. None: all serve every type",
+        description=(
+            "most clusters of a task type; types share a smaller corpus equally. null: all serve"
+            " every type"
+        ),
     )
     in_world: int = Field(default=48, ge=1, lt=1000, description="clusters of the built-in world")
 
@@ -79,7 +82,12 @@ class QuestionerSettings(Settings):
 
     num_documents: int = Field(default=5, ge=1, description="m, new ones for each question")
     memory_pairs: int = Field(
-        default=3, ge=0, description="L; 0 is the ablation without history memory"
+        default=3,
+        ge=0,
+        description=(
+            "L: earlier questions about the cluster that the questioner sees; 0 is the ablation"
+            " without history memory"
+        ),
     )
     reward: Literal["gaussian", "absolute_zero", "r_zero"] = Field(
         default="gaussian",
@@ -89,13 +97,13 @@ class QuestionerSettings(Settings):
         default=0.5 / 3, gt=0, description="of the gaussian; ablations 0.5 / 6 and 0.5 / 2"
     )
     format_penalty: bool = Field(
-        default=True, description="False is the ablation: malformed questions are left out"
+        default=True, description="false is the ablation: malformed questions are left out"
     )
     grounding_filter: bool = Field(
-        default=True, description="False is the ablation: nothing is asked closed-book"
+        default=True, description="false is the ablation: nothing is asked closed-book"
     )
     trained: bool = Field(
-        default=True, description="False is the ablation: the questioner is not updated"
+        default=True, description="false is the ablation: the questioner is not updated"
     )
     advantage_per_type: bool = Field(
         default=False, description="z-score within task types, not over the batch"
@@ -105,20 +113,28 @@ class QuestionerSettings(Settings):
 class VerifierSettings(Settings):
     """l.16-17, eq. 4 and 5."""
 
-    enabled: bool = Field(default=True, description="False is the ablation: the rule alone")
+    enabled: bool = Field(default=True, description="false is the ablation: the rule alone")
     majority_vote: bool = Field(
-        default=True, description="False is the ablation: the first vote decides"
+        default=True, description="false is the ablation: the first vote decides"
     )
     consistency: bool = Field(
-        default=True, description="False is the ablation: majorities need not equal the rule"
+        default=True,
+        description=(
+            "only votes whose majority agrees with the rule are trained on; false is the ablation"
+        ),
     )
     share: Interval = Field(
-        default=(0.51, 0.99), description="of parsed votes that the majority may have"
+        default=(0.51, 0.99),
+        description="least and greatest share of the readable votes that the majority may have",
     )
     trained: bool = Field(
-        default=True, description="False is the ablation: the verifier is not updated"
+        default=True, description="false is the ablation: the verifier is not updated"
     )
-    response_tokens: int | None = Field(default=None, ge=1, description="None: as the others")
+    response_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="most tokens to sample for a vote; null: as in the other roles",
+    )
 
 
 class Controls(Settings):
@@ -146,7 +162,14 @@ class SamplingSettings(Settings):
     clusters_per_round: int = Field(
         default=480, ge=1, description="drawn at once, task types in equal shares"
     )
-    max_rounds: int = Field(default=10, ge=1, description="then the batch is short")
+    max_rounds: int = Field(
+        default=10,
+        ge=1,
+        description=(
+            "most rounds of sampling to fill a batch; if they do not, it is short"
+            " (`sampling.short_batch`)"
+        ),
+    )
     short_batch: Literal["error", "fewer"] = Field(
         default="error", description='"fewer": the update takes the groups that there are'
     )
@@ -189,7 +212,8 @@ class Evaluation(long_context.Evaluation):
     )
     samples: int = Field(default=8, ge=1, description="n of pass@k")
     passes: tuple[int, ...] = Field(
-        default=(1, 4, 8), description="k of pass@k, as far as n allows"
+        default=(1, 4, 8),
+        description="the k of pass@k; those above `evaluation.samples` are left out",
     )
     input_tokens: tuple[int, ...] = Field(
         default=(16384,), description="limits; longer prompts are cut in the middle"
@@ -241,12 +265,12 @@ class Config(MethodSettings):
         ),
     )
     given_answers: bool = Field(
-        default=True, description="False: as if the file in `given` had no answers"
+        default=True, description="false: as if the file in `given` had no answers"
     )
     given_questions: int | None = Field(
         default=None,
         ge=1,
-        description="how many questions of `given` are used, drawn with `seed`; None: all",
+        description="how many questions of `given` are used, drawn with `seed`; null: all",
     )
     given_wrong: float = Field(
         default=0.0,
@@ -265,7 +289,7 @@ class Config(MethodSettings):
     )
     dialogues: Dialogues = Dialogues()
     asking: Dialogues | None = Field(
-        default=None, description="how the questioner is asked; None: as the others, by `dialogues`"
+        default=None, description="how the questioner is asked; null: as the others, by `dialogues`"
     )
     questioner: QuestionerSettings = QuestionerSettings()
     verifier: VerifierSettings = VerifierSettings()

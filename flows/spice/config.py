@@ -54,7 +54,7 @@ class ChallengerSettings(Settings):
     """Section 2.2."""
 
     attempts: int = Field(
-        default=1024, ge=1, description="N, tries a document until one question is valid"
+        default=1024, ge=1, description="N: most tries at a document, until one question is valid"
     )
     group_size: int = Field(
         default=8, ge=1, description="G, attempts of a document that are rewarded"
@@ -62,11 +62,13 @@ class ChallengerSettings(Settings):
     reward: Literal["variance", "absolute_zero", "threshold", "r_zero"] = Field(
         default="variance", description="of the pass rate; the others are rivals of the paper's"
     )
-    invalid_reward: float = Field(default=-0.1, description="rho")
+    invalid_reward: float = Field(
+        default=-0.1, description="rho: reward of a question that is not valid"
+    )
     fixed: bool = Field(
         default=False, description="ablation: not trained; models.base asks, or models.challenger"
     )
-    grounded: bool = Field(default=True, description="False is the ablation: no document is shown")
+    grounded: bool = Field(default=True, description="false is the ablation: no document is shown")
     formats: tuple[Literal["multiple_choice", "free_form"], ...] = Field(
         default=(MULTIPLE_CHOICE, FREE_FORM),
         description="of questions, of which the Challenger chooses",
@@ -124,7 +126,7 @@ class ProbeSettings(Settings):
 
     opponent: int = Field(default=1, ge=0, description="iteration of the opponent")
     checkpoints: tuple[int, ...] = Field(
-        default=(), description="iterations measured against it; none: no probe"
+        default=(), description="iterations measured against it; empty: no probe"
     )
     num_documents: int = Field(default=128, ge=1, description="that questions are asked about")
     attempts: int = Field(default=128, ge=1, description="questions asked of a document")
@@ -144,7 +146,7 @@ class Config(MethodSettings):
     steps: int = Field(
         default=40, ge=1, description="of Algorithm 1 in an iteration: l.3-28, one update each"
     )
-    documents_per_step: int = Field(default=128, ge=1, description="B")
+    documents_per_step: int = Field(default=128, ge=1, description="B: documents drawn for a step")
     corpora: Shares[str] = Field(
         default={"micro": 1.0},
         description=(
@@ -164,7 +166,7 @@ class Config(MethodSettings):
         default=None,
         ge=1,
         description=(
-            "of an optimizer step, off-policy from the second on (appendix 8: 128); None: all"
+            "of an optimizer step, off-policy from the second on (appendix 8: 128); null: all"
         ),
     )
     evaluation: Evaluation = Evaluation()

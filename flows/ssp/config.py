@@ -26,7 +26,7 @@ class Models(profile.Models):
         default=None,
         description=(
             "answers questions with the documents that their Proposer found; it is not trained."
-            " None: the policy"
+            " null: the policy"
         ),
     )
 
@@ -83,7 +83,7 @@ class Check(Settings):
     """The check with documents: a question that cannot be answered with what its Proposer found
     has a wrong answer, or none."""
 
-    enabled: bool = Field(default=True, description="False is the ablation: the rules decide alone")
+    enabled: bool = Field(default=True, description="false is the ablation: the rules decide alone")
     noise: int = Field(
         default=4, ge=0, description="other proposals whose documents are shown among its own"
     )
@@ -121,7 +121,9 @@ class Config(MethodSettings):
         default=400, ge=20, le=400, description="documents of the built-in world"
     )
     world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
-    embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
+    embedding: EmbeddingConfig | None = Field(
+        default=None, description="the embedding model of the search; null: BM25"
+    )
     iterations: int = Field(default=20, ge=1)
     steps: int = Field(
         default=10, ge=1, description="of an iteration, which begins with an empty buffer"
@@ -135,7 +137,7 @@ class Config(MethodSettings):
     )
     replay: bool = Field(
         default=True,
-        description="earlier valid questions take the place of invalid ones; False: nothing does",
+        description=("earlier valid questions take the place of invalid ones; false: nothing does"),
     )
     dialogues: Dialogues = Dialogues()
     proposer: Proposer = Proposer()

@@ -14,20 +14,22 @@ from tasks.corpus.parts import TASK_TYPES
 class Models(profile.Models):
     """The base writes and checks."""
 
-    writer: str | None = Field(default=None, description="writes the questions; None is the base")
-    checker: str | None = Field(default=None, description="answers them; None is the base")
+    writer: str | None = Field(default=None, description="writes the questions; null: the base")
+    checker: str | None = Field(default=None, description="answers the questions; null: the base")
 
 
 class Config(MethodSettings):
     """One pass over a corpus: nothing is trained."""
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
-    iterations: int = Field(default=1, ge=1, le=1)
+    iterations: int = Field(
+        default=1, ge=1, le=1, description="always 1: one pass over the corpus, without training"
+    )
     corpus: str = Field(
         description="long articles: a path, hf:owner/name?... or a run of prepare-corpus"
     )
     tokenizer: str | None = Field(
-        default=None, description="lengths are in its tokens; None is the base's"
+        default=None, description="lengths are in its tokens; null: the base's"
     )
     splitting: Splitting = Splitting(max_tokens=2_000, min_chars=32_768)
     task_types: tuple[str, ...] = Field(

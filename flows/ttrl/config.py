@@ -16,7 +16,7 @@ class Config(MethodSettings):
         default=None,
         description=(
             'your questions: JSON lines, CSV or Parquet with a column "question", or'
-            " hf:owner/name?split=...&revision=...; None: those of the built-in world"
+            " hf:owner/name?split=...&revision=...; null: those of the built-in world"
         ),
     )
     dialogues: Dialogues = Dialogues()

@@ -36,7 +36,7 @@ class Columns(BaseModel):
     only: dict[str, str | int | bool] = Field(
         default={}, description="rows whose fields have these values"
     )
-    id: str | None = Field(default=None, description="None: the place in the file")
+    id: str | None = Field(default=None, description="of an item; left out: the place in the file")
     question: tuple[str, ...] = Field(description="what is asked")
     context: tuple[str, ...] = Field(default=(), description="what is shown with the question")
     answers: tuple[str, ...] = Field(

@@ -48,11 +48,12 @@ class ChatEndpoint(BaseModel):
         default={}, description="added to every request, such as reasoning_effort; it is stored"
     )
     omit: tuple[str, ...] = Field(
-        default=(), description="left out of requests: what the endpoint refuses, as seed"
+        default=(),
+        description=("request fields to leave out because the endpoint refuses them, such as seed"),
     )
     max_concurrency: int = Field(default=32, ge=1, description="requests in flight, at most")
     requests_per_minute: float | None = Field(
-        default=None, gt=0, description="the provider's limit; none: as fast as it answers"
+        default=None, gt=0, description="the provider's limit; null: as fast as it answers"
     )
     tokens_per_minute: float | None = Field(
         default=None, gt=0, description="of prompts and replies together"
@@ -71,7 +72,7 @@ class ChatEndpoint(BaseModel):
     price_in: float = Field(default=0, ge=0, description="of a million tokens of prompts")
     price_out: float = Field(default=0, ge=0, description="of a million tokens of replies")
     max_cost: float | None = Field(
-        default=None, gt=0, description="of a run, in the currency of the prices"
+        default=None, gt=0, description="maximum cost of a run, in the currency of the prices"
     )
 
     @model_validator(mode="after")

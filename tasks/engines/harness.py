@@ -27,7 +27,7 @@ class Harness(BaseModel):
     )
     backend: Literal["vllm", "hf"] | None = Field(
         default=None,
-        description="loads the weights if there is no url; None: vllm on GPUs, else hf",
+        description="loads the weights if there is no url; null: vllm on GPUs, else hf",
     )
     arguments: tuple[str, ...] = Field(
         default=(), description="more arguments, e.g. --confirm_run_unsafe_code"

@@ -169,7 +169,7 @@ class EngineConfig(BaseModel):
     )
     enforce_eager: bool = Field(
         default=False,
-        description="no CUDA graphs and no compilation: starts sooner, samples more slowly",
+        description="start without CUDA graphs and compilation: sooner, but sampling is slower",
     )
     threads: int = Field(default=1, ge=1, description="of vLLM on CPUs")
     urls: tuple[str, ...] = Field(

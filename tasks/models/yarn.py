@@ -23,7 +23,7 @@ class Yarn(BaseModel):
     original: int | None = Field(
         default=None,
         ge=1,
-        description="the positions that are stretched; None: all that config.json names",
+        description="the positions that are stretched; null: all that config.json names",
     )
 
     def positions(self, named: int) -> int:

@@ -58,19 +58,28 @@ class GRPOSettings(_Frozen):
         ),
     )
     learning_rate: float = Field(
-        default=1e-6, ge=0, le=1, description="constant within an update; warm-up is the caller's"
+        default=1e-6,
+        ge=0,
+        le=1,
+        description=(
+            "of AdamW, constant within an update; a method may warm up from update to update"
+        ),
     )
     decay_updates: int | None = Field(
         default=None,
         ge=1,
         description=(
             "N: over a player's first N updates the learning rate falls linearly to 1/N of it;"
-            " None: it stays"
+            " null: it stays"
         ),
     )
     loss_type: LossType = Field(
         default="dapo",
-        description="what the sum of a step's token terms is divided by: see the class",
+        description=(
+            'what the loss is averaged over. "grpo": the tokens of a row, then rows; "dapo": all'
+            ' sampled tokens of the step; "dr_grpo": max_completion_tokens for each row;'
+            ' "bnpo": the tokens of a micro-batch'
+        ),
     )
     epsilon_low: float = Field(
         default=0.2, gt=0, lt=1, description="the ratio is clipped below 1 - epsilon_low"
@@ -98,8 +107,8 @@ class GRPOSettings(_Frozen):
     on_policy: bool = Field(
         default=False,
         description=(
-            "rho is 1, with the gradient of the policy's own log-probability: for one step on its"
-            " own rollouts"
+            "no importance ratio (rho = 1): right if an update is one optimizer step on rollouts"
+            " of the same policy"
         ),
     )
     temperature: float = Field(
@@ -108,7 +117,9 @@ class GRPOSettings(_Frozen):
     max_completion_tokens: int | None = Field(
         default=None, ge=1, description="the constant of dr_grpo"
     )
-    max_grad_norm: float = Field(default=1.0, ge=0, description="0 = no clipping")
+    max_grad_norm: float = Field(
+        default=1.0, ge=0, description="gradients are clipped to this norm; 0: no clipping"
+    )
     weight_decay: float = Field(default=0.0, ge=0, description="of AdamW")
     adam_beta1: float = Field(default=0.9, ge=0, lt=1, description="of AdamW; torch's default")
     adam_beta2: float = Field(
@@ -119,20 +130,27 @@ class GRPOSettings(_Frozen):
     )
     adam_epsilon: float = Field(default=1e-8, gt=0, description="of AdamW; torch's default")
     optimizer_steps: int = Field(
-        default=1, ge=1, description="k: the file, in its order, is split into k equal mini-batches"
+        default=1,
+        ge=1,
+        description=(
+            "k: optimizer steps of an update, whose rows are split, in order, into k equal"
+            " mini-batches"
+        ),
     )
     micro_batch_size: int = Field(
-        default=8, ge=1, description="datums in one forward pass of one process"
+        default=8, ge=1, description="rows in one forward pass of one process"
     )
     shared_prompt_tokens: int | None = Field(
         default=None,
         ge=1,
         description=(
             "answers behind one prompt are computed with it as one row of at most so many tokens,"
-            " the prompt once; None computes each with its own copy"
+            " the prompt once; null: each with its own copy"
         ),
     )
-    lora: LoRASettings | None = None
+    lora: LoRASettings | None = Field(
+        default=None, description="train a LoRA adapter; null: all weights are trained"
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="of arithmetic; trained weights stay float32"
     )

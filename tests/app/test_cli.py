@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -320,6 +321,20 @@ def test_settings_are_json_values_too() -> None:
     assert launch.read_setting(f"judge_engine={json.dumps(group)}") == ("judge_engine", group)
     assert launch.read_setting(r'stop="\ud83d\ude00"') == ("stop", "😀")
     assert launch.read_setting("given={mine}.jsonl") == ("given", "{mine}.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("models.start=None", "models.start=null"),
+        ("preflight=False", "preflight=false"),
+        ("dialogues.reasoning = True", "dialogues.reasoning=true"),
+    ],
+)
+def test_a_word_of_python_is_refused_with_the_word_to_write(text: str, right: str) -> None:
+    with pytest.raises(ValueError, match=f"--set {re.escape(text)}: write {re.escape(right)}$"):
+        launch.read_setting(text)
+    assert launch.read_setting('models.start="None"') == ("models.start", "None")
 
 
 def test_a_list_of_groups_is_shown_as_it_can_be_set() -> None:

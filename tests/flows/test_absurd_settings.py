@@ -71,6 +71,7 @@ def test_a_number_is_neither_true_nor_text_nor_endless(model, value):
     [
         ("iterations", True, "iterations: must be a number, not true"),
         ("iterations", "3", 'iterations: must be a number, not "3"'),
+        ("preflight", "no", 'preflight: must be true or false, not "no"'),
         ("pool.window", [0, True], "pool.window.1: must be a number, not true"),
         (
             "challenger.search_turns",

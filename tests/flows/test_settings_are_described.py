@@ -1,7 +1,9 @@
 """What `selfplay settings` says: every setting of every flow has a purpose."""
 
 import importlib
+import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from click.testing import CliRunner
@@ -38,6 +40,9 @@ class Config(BaseModel):
     model: str
     update: SlowUpdate = SlowUpdate(steps=3)
     yarn: Yarn | None = None
+    device: Literal["cpu", "cuda"] | None = None
+    roles: tuple[Literal["solver"], ...] = ()
+    names: tuple[str, ...] | Literal["all"] = "all"
     stretches: tuple[Yarn, ...] = Field(default=(), description="more of them")
 
 
@@ -53,6 +58,14 @@ def test_every_setting_says_what_it_is_for(flow):
     assert not [setting.name for setting in settings_of(model) if not setting.description]
 
 
+@pytest.mark.parametrize("flow", CONFIGS)
+def test_a_description_names_values_as_set_takes_them(flow):
+    model = importlib.import_module(f"flows.{flow}.config").Config
+    shown = {setting.name: setting.description or "" for setting in settings_of(model)}
+    as_python = re.compile(r"\b(None|True|False)\b|\bnone: ")
+    assert not {name: text for name, text in shown.items() if as_python.search(text)}
+
+
 @pytest.mark.parametrize("model", [Benchmark, Source])
 def test_every_key_of_a_file_that_lists_data_sets_says_what_it_is_for(model):
     assert not [setting.name for setting in settings_of(model) if not setting.description]
@@ -65,6 +78,9 @@ def test_groups_are_opened_and_a_changed_default_keeps_its_description():
         Setting("update.steps", 3, None),
         Setting("yarn", None, "Stretches positions."),
         Setting("yarn.factor", UNSET, "how far"),
+        Setting("device", None, None, ("cpu", "cuda", None)),
+        Setting("roles", (), None, ("solver",)),
+        Setting("names", "all", None),
         Setting("stretches", (), "more of them"),
         Setting("stretches[].factor", UNSET, "how far"),
     ]
@@ -85,6 +101,9 @@ def test_the_command_prints_what_set_takes_and_finds_settings_by_words():
     assert shown.startswith("group_size = 64\n    answers to a question")
     # the purpose of a setting is searched, too
     assert "questions_per_step = 8" in output("settings", "ttrl-iteration", "drawn", "update")
+    assert output("settings", "ttrl-iteration", "unread").endswith(
+        '\n    allowed: "stop", "warn"\n'
+    )
     assert "models.base = ?" in output("settings", "ttrl-iteration", "models.base")
 
 

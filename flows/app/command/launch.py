@@ -34,6 +34,7 @@ PASSED_ON = (
 )
 ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # suffixes of files of rows
 PROMPTS = "dialogues.prompts"
+AS_WRITTEN = {"None": "null", "True": "true", "False": "false"}  # in place of Python's words
 
 
 def make_parameters(
@@ -189,7 +190,8 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
 def read_setting(text: str) -> tuple[str, Any]:
     """`solver.steps=4` as ("solver.steps", 4): a TOML or JSON value, or else a string.
 
-    Raises ValueError for a text that is not KEY=VALUE.
+    Raises ValueError for a text that is not KEY=VALUE, and for None, True or False, which would be
+    taken as text.
 
     >>> read_setting("solver.steps=4"), read_setting("corpus=a/b")
     (('solver.steps', 4), ('corpus', 'a/b'))
@@ -203,6 +205,8 @@ def read_setting(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"--set {text}: write KEY=VALUE, for instance solver.steps=4")
+    if right := AS_WRITTEN.get(value.strip()):
+        raise ValueError(f"--set {text}: write {key.strip()}={right}")
     try:
         document = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:

@@ -19,9 +19,10 @@ from flows.app.command.tables import visible
 @click.option("--profile", help="Show the values of this profile.  [default: the method's own]")
 @click.option("--corpus", metavar="PATH", help="For a profile that has to be given documents.")
 def settings(flow: str, words: tuple[str, ...], profile: str | None, corpus: str | None) -> None:
-    """List the settings of FLOW, as `--set` takes them: value and purpose.
+    """List the settings of FLOW, as `--set` takes them: value, purpose and allowed values.
 
-    With words, only settings whose name or purpose has all of them. A value `?` has to be given.
+    With words, only settings whose name, purpose or allowed values have all of them. A value `?`
+    has to be given.
     """
     from flows.settings.described import settings_of
 
@@ -31,17 +32,22 @@ def settings(flow: str, words: tuple[str, ...], profile: str | None, corpus: str
         parameters: dict[str, Any] = {"profile": profile, "overrides": {}, "corpus": corpus}
         cfg = load_config(find_deployment(flow, profile), parameters)
     lines = [
-        (f"{setting.name} = {_written(setting.value)}", setting.description or "")
+        (
+            f"{setting.name} = {_written(setting.value)}",
+            setting.description or "",
+            f"allowed: {', '.join(map(_written, setting.choices))}" if setting.choices else "",
+        )
         for setting in settings_of(find_method_config(flow), cfg)
     ]
     chosen = [
-        line for line in lines if all(word.lower() in "".join(line).lower() for word in words)
+        line for line in lines if all(word.lower() in " ".join(line).lower() for word in words)
     ]
     if not chosen:
         raise ValueError(f"{flow} has no setting about {' '.join(words)}")
-    for assignment, description in chosen:
+    for assignment, *about in chosen:
         click.echo(visible(assignment))
-        print_wrapped("    ", visible(description))
+        for text in filter(None, about):
+            print_wrapped("    ", visible(text))
 
 
 def _written(value: Any) -> str:

@@ -40,7 +40,9 @@ class SourceFile(Settings):
     """A file of a repository."""
 
     path: str
-    bytes: int | None = Field(default=None, ge=1, description="None: not known beforehand")
+    bytes: int | None = Field(
+        default=None, ge=1, description="of the file; left out: not known beforehand"
+    )
     sha256: str = ""
     blob: str = Field(default="", description="Git's hash of the content")
 
