@@ -124,6 +124,6 @@ def rendered(role: str, templates: Sequence[Template]) -> Iterator[None]:
     except jinja2.UndefinedError as problem:
         files = ", ".join(f"{template.name}.jinja" for template in templates)
         raise ValueError(
-            f"the prompt of {role} ({files}): {problem.message}; give it in what `about` yields or"
-            " in `values`"
+            f"the prompt of {role} ({files}): {problem.message}; yield it from the role's"
+            " `variables`, or set it in `values`"
         ) from problem

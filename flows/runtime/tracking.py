@@ -112,7 +112,7 @@ class Tracker:
         except Exception as problem:
             self.failed = True
             log.warning(
-                "%s failed: %s. The run goes on; what is missing is sent at its next start",
+                "%s failed: %s. The run continues; what was not sent is sent at its next start",
                 self.sink,
                 problem,
             )

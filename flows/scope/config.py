@@ -377,8 +377,8 @@ class Config(MethodSettings):
     def _given_tasks_need_no_challenger(self) -> Self:
         if self.pool.given and (self.challenger.frozen_after != 0 or self.information.num_tasks):
             raise ValueError(
-                "pool.given needs challenger.frozen_after=0 and information.num_tasks=0: nobody"
-                " asks"
+                "pool.given needs challenger.frozen_after=0 and information.num_tasks=0: with given"
+                " tasks no Challenger writes any"
             )
         return self
 

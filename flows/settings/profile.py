@@ -421,7 +421,7 @@ class MethodSettings(Settings):
             raise ValueError(f"dialogues.prompts is {prompts!r}, which is not a folder")
         folder = home(type(self)) / "prompts"
         there = ", ".join(sorted(path.name for path in folder.glob("*/")))
-        raise ValueError(f"dialogues.prompts is {prompts!r}, and {folder} has only {there}")
+        raise ValueError(f"dialogues.prompts is {prompts!r}, but {folder} has only {there}")
 
     @model_validator(mode="after")
     def _only_roles_that_never_learn_are_structured(self) -> Self:
@@ -429,9 +429,8 @@ class MethodSettings(Settings):
         if others:
             allowed = ", ".join(self.structured_roles) or "none with these settings"
             raise ValueError(
-                f"structured names {others[0]!r}. vLLM would sample from another distribution than"
-                " the policy's, which cannot be trained on: allowed are roles that this run does"
-                f" not train and whose replies are a word or a line ({allowed})"
+                f"structured names {others[0]!r}, which this run trains or whose replies have no"
+                f" fixed format: allowed are {allowed}"
             )
         return self
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from flows.app.command import ask, cli, distil, launch, make_tasks, tune
 from flows.app.command.candidates import own_run
 from flows.app.service import services
+from flows.app.study import STUDIES
 from flows.method import Method
 from flows.runtime.record import CONFIG, REQUEST, save_request
 from flows.runtime.request import Request, default_run
@@ -517,6 +519,21 @@ def test_a_run_may_be_called_in_any_language():
     assert [launch.make_parameters("micro", name)["run"] for name in names] == names
     with pytest.raises(ValueError, match=r"at most 100 letters \(fewer if"):
         launch.make_parameters("micro", "测" * 34)
+
+
+def test_help_names_every_flow_and_the_version_is_told() -> None:
+    told = CliRunner().invoke(cli.main, ["--help"]).output
+    flows = told.partition("\nFlows:\n")[2]
+    assert "  azr-iteration, " in flows
+    assert all(flow in flows for flow in launch.deployments_by_flow())
+    version = CliRunner().invoke(cli.main, ["--version"])
+    assert version.output == f"selfplay, version {metadata.version('selfplay-flows')}\n"
+
+
+def test_help_of_study_names_every_study() -> None:
+    told = CliRunner().invoke(cli.main, ["study", "--help"], terminal_width=200).output
+    words = set(re.findall(r"\w+", told))
+    assert {*STUDIES, "phase"} <= words
 
 
 @pytest.mark.parametrize("command", ["run", "stop", "corpus prepare"])

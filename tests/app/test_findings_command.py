@@ -39,7 +39,7 @@ def test_status_begins_with_the_findings_and_tells_how_to_see_their_rows(store):
 
 def test_a_run_without_findings_says_so(store):
     rows(at(store, 1), "answers", {"rollout_id": "a"})
-    assert lines("findings", "r") == ["no findings: no rule found a problem in this run"]
+    assert lines("findings", "r") == ["no findings: no rule detected a problem in this run"]
 
 
 def test_findings_of_an_unknown_run_name_the_way_out(store):

@@ -56,8 +56,8 @@ def test_a_new_method_is_the_worked_one_under_its_own_name(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "name, why",
     [
-        ("My-Idea", "'My-Idea' cannot be a method: give a letter"),
-        ("2ttrl", "give a letter, then"),
+        ("My-Idea", "'My-Idea' cannot be a method: use lower-case letters"),
+        ("2ttrl", "beginning with a letter"),
         ("class", "Python reserves the word"),
         # flows/run would hide it from every method
         ("run", r"flows/run\.py exists: give another name"),

@@ -374,7 +374,8 @@ def asked(bench: Bench, place: Place, template: Template) -> None:
 def test_an_error_in_a_template_names_its_file(bench, place, tmp_path):
     with pytest.raises(
         ValueError,
-        match=r"the prompt of solver \(solve\.jinja\): 'topic' is undefined; give it in what",
+        match=r"the prompt of solver \(solve\.jinja\): 'topic' is undefined; yield it from the"
+        r" role's `variables`, or set it in `values`$",
     ):
         asked(bench, place, Template("solve", "solve : {{ topic }}"))
     (tmp_path / "solve.jinja").write_text("solve\n{{ task ")

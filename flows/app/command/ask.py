@@ -23,7 +23,7 @@ from flows.app.command.launch import (
 from flows.app.command.tables import print_table
 from flows.app.command.worked_examples import show_examples
 from flows.app.service.site import Site
-from flows.runtime.store_root import in_workspace
+from flows.runtime.store_root import WORKSPACE, in_workspace
 
 FLOW = "spell-iteration"
 EXAMPLES = 5  # questions that are shown, and worked examples: as many as a prompt of ours shows
@@ -39,13 +39,20 @@ TO_AUDIT = 20  # held-out questions that are shown
     required=True,
     help="A model's folder or hub name, or api:NAME (with --set api.url=...).",
 )
-@click.option("--count", type=click.IntRange(1), default=180, show_default=True)
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    default=180,
+    show_default=True,
+    help="Number of questions to write.",
+)
 @click.option(
     "--out",
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("questions.jsonl"),
     show_default=True,
+    help="File to write.",
 )
 @click.option(
     "--held-out",
@@ -55,7 +62,12 @@ TO_AUDIT = 20  # held-out questions that are shown
     help="Also write questions for evaluation, about documents that no other question is about.",
 )
 @click.option(
-    "--held-out-count", "num_held_out", type=click.IntRange(1), default=60, show_default=True
+    "--held-out-count",
+    "num_held_out",
+    type=click.IntRange(1),
+    default=60,
+    show_default=True,
+    help="Number of questions in the file of --held-out.",
 )
 @click.option(
     "--examples",
@@ -77,9 +89,19 @@ TO_AUDIT = 20  # held-out questions that are shown
     " answers are equal (SPELL's baseline RLVR).",
 )
 @click.option(
-    "--judge", metavar="MODEL", help="With --twice: says whether answers are equal.  [the rule]"
+    "--judge",
+    metavar="MODEL",
+    help="With --twice: decides whether both answers are equal.  [default: a rule]",
 )
-@click.option("--profile", default="smollm2", show_default=True, help="Of spell-iteration.")
+@click.option(
+    "--profile",
+    default="smollm2",
+    show_default=True,
+    help=(
+        "Profile of spell-iteration: how CORPUS is prepared, and the device of MODEL's engine"
+        " (smollm2: CPU, small-1gpu: GPU)."
+    ),
+)
 @click.option("--run", "name", help="Name of the run that keeps the rollouts.  [ask-CORPUS]")
 @click.option("--tokens", default=512, show_default=True, help="Maximum tokens of a reply.")
 @click.option("--context", default=4096, show_default=True, help="Tokens of MODEL's context.")
@@ -109,12 +131,13 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     force: bool,
     settings: tuple[str, ...],
 ) -> None:
-    """Let MODEL write questions with answers about CORPUS, and screen them.
+    """Let a model (--with) write questions with answers about CORPUS; drop unusable ones.
 
     CORPUS is a file or folder of text, or a prepared corpus. Review the file, edit it, and train on
     it: `selfplay run spell-iteration --profile documents --set given=questions.jsonl`. Repeating
-    the command samples nothing again. A model also writes the held-out questions, so a score is
-    only as good as they are: check the twenty that are shown.
+    the command with --force writes the file again from the stored rollouts and samples nothing. A
+    model also writes the held-out questions, so a score is only as good as they are: check the
+    twenty that are shown.
 
     With --examples, five of the questions become worked examples from your own documents: add
     `--set dialogues.examples=FILE` to a run. None is about a document that is held out, and none is
@@ -150,6 +173,13 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     out = out.resolve()
     test = test and test.resolve()
     examples_file = examples_file and examples_file.resolve()
+    own = cfg.judge_engine
+    if own and own.device == "cpu" and WORKSPACE / writer != WORKSPACE / cfg.models.base:
+        click.echo(
+            f"no GPU is used: profile {profile} loads {writer} on the CPU; --profile names another,"
+            " such as small-1gpu",
+            err=True,
+        )
     with (
         shown_log(),
         in_workspace(),  # paths in profiles are relative to it
@@ -173,7 +203,9 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     _show(questions, EXAMPLES)
     if test is not None:
         _write(test, written.held_out, writer)
-        click.echo(f"Check these: they are held out, and {writer} wrote them; nobody else has.")
+        click.echo(
+            f"Check these held-out questions: {writer} wrote them, and nobody has reviewed them."
+        )
         _show(written.held_out, TO_AUDIT)
     _show_dropped(written.dropped)
     click.echo(f"{out}: {len(questions)} questions from {written.num_asked} replies")
@@ -181,8 +213,8 @@ def ask(  # noqa: PLR0913 -- one argument for each option
         click.echo(f"{test}: {len(written.held_out)} questions about other documents")
     if written.short_because:
         click.echo(
-            f"fewer than the {count + num_held_out} wanted, for {written.short_because}: take a"
-            " larger model, or more documents"
+            f"fewer than the {count + num_held_out} that were wanted, because"
+            f" {written.short_because}: use a larger model, or more documents"
         )
         sys.exit(1)
 

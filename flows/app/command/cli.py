@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import textwrap
 from typing import Any
 
 import click
@@ -24,7 +25,13 @@ from flows.app.command.findings import findings
 from flows.app.command.fork import fork
 from flows.app.command.import_command import import_tasks
 from flows.app.command.judge import judge
-from flows.app.command.launch import find_flow, is_flow, make_parameters, read_settings
+from flows.app.command.launch import (
+    deployments_by_flow,
+    find_flow,
+    is_flow,
+    make_parameters,
+    read_settings,
+)
 from flows.app.command.launching import launch
 from flows.app.command.make_tasks import tasks
 from flows.app.command.mirror import pull, push
@@ -100,6 +107,14 @@ class Group(click.Group):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The flows there are."""
+        with formatter.section("Flows"):
+            text = ", ".join(sorted(deployments_by_flow()))
+            for line in textwrap.wrap(text, formatter.width - 2, break_on_hyphens=False):
+                formatter.write(f"  {line}\n")
+            formatter.write("  `selfplay settings FLOW` lists the settings of one.\n")
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -135,8 +150,9 @@ def _expected_failures() -> tuple[type[Exception], ...]:
 @click.group(
     cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
+@click.version_option(package_name="selfplay-flows", prog_name="selfplay")
 def main() -> None:
-    """LLM self-play from published papers: runs, their tables, and the services behind them."""
+    """Train language models by self-play, with methods from published papers."""
     gc.set_threshold(GARBAGE)
 
 
@@ -158,7 +174,7 @@ def main() -> None:
 @click.option(
     "--start",
     metavar="RUN|ADAPTER",
-    help="Start from what another run has learnt, or from a LoRA adapter.  [models.start]",
+    help="Start from the last policy of another run, or from a LoRA adapter; sets models.start.",
 )
 @click.option(
     "--set",
@@ -171,11 +187,14 @@ def main() -> None:
     "--here",
     "in_process",
     is_flag=True,
-    help="Run in this process, not in a worker; the server records it.",
+    help="Run in this process instead of a worker; Prefect still records the run.",
 )
-@click.option("--only", metavar="STAGE", help="Rerun STAGE, then stop.")
+@click.option("--only", metavar="STAGE", help="Rerun STAGE and nothing else, then stop.")
 @click.option(
-    "--from", "since", metavar="STAGE", help="Rerun STAGE and everything that depends on it."
+    "--from",
+    "since",
+    metavar="STAGE",
+    help="Rerun STAGE and everything that depends on it, even if its result is unchanged.",
 )
 @click.option(
     "--force", is_flag=True, help="Continue although the configuration changed since the run began."
@@ -194,7 +213,8 @@ def run(
 ) -> None:
     """Run FLOW, for instance scope-iteration, and follow it until it ends.
 
-    FLOW may also be a path to the folder of a method of your own, such as ./my_method.
+    `selfplay --help` lists the flows. FLOW may also be a path to the folder of your own method,
+    such as ./my_method.
 
     To resume an interrupted run, repeat the command. Ctrl-C only detaches: repeat the command to
     reattach.
@@ -233,7 +253,7 @@ def run(
     "--here",
     "in_process",
     is_flag=True,
-    help="Run in this process, not in a worker; the server records it.",
+    help="Run in this process instead of a worker; Prefect still records the run.",
 )
 def rerun(
     name: str,
@@ -247,7 +267,7 @@ def rerun(
 ) -> None:
     """Rerun STAGE of RUN, then everything that depends on what changed, and continue.
 
-    STAGE is a name that `selfplay status RUN` shows: rollouts.grade; rollouts for all labels;
+    STAGE is a name that `selfplay status RUN --all` shows: rollouts.grade; rollouts for all labels;
     solver/updates for one phase; or a pattern.
     """
     from flows.runtime.record import last_request
@@ -293,9 +313,9 @@ def why(
 ) -> None:
     """Dry run: list the stages of RUN that would be rebuilt, why, and at what cost.
 
-    STAGE limits the list to one stage. Stages are judged by their current inputs. The cost includes
-    everything made from them, and is what these tables took when they were made: rows, tokens,
-    hours. It is lower if a rebuilt table turns out to have the same rows.
+    STAGE limits the list to one stage. A stage is checked against its inputs as they are now. The
+    cost (steps, tokens, hours) is what these tables, and all that are made from them, took when
+    they were made. It is lower if a rebuilt table turns out to have the same rows.
     """
     from flows.runtime.record import last_request
     from warehouse.provenance import cost_of
@@ -326,15 +346,15 @@ def why(
     if stale:
         print_table(
             cost_of(list(store.tables(name)), stale),
-            "what this costs with all that is made from it, by what the tables took before",
+            "cost of rebuilding these stages and all that depend on them, as they took last time",
         )
     if inquiry.unmade:
         print_prose(
-            f"then the flow makes what it never made, from {inquiry.unmade} on: at a cost"
-            " that no recipe knows"
+            f"after that come stages that were never built, beginning with {inquiry.unmade}: their"
+            " cost is not known"
         )
     if inquiry.stopped:
-        print_prose(f"then the flow stops by itself: {inquiry.stopped}")
+        print_prose(f"the flow would then stop: {inquiry.stopped}")
 
 
 @main.command()

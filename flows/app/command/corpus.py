@@ -59,7 +59,7 @@ corpus.add_command(fetch)
     "--here",
     "in_process",
     is_flag=True,
-    help="Run in this process, not in a worker; the server records it.",
+    help="Run in this process instead of a worker; Prefect still records the run.",
 )
 @click.option(
     "--force",
@@ -103,8 +103,8 @@ def clusters(name: str, limit: int) -> None:
         print_table(rows, "clusters")
     else:
         click.echo(
-            f"{name} has no table of clusters: each of its documents, or of its sets of documents,"
-            " stands for one"
+            f"{name} has no table of clusters: each document, or set of documents, is a cluster of"
+            " its own"
         )
 
 

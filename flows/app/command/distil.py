@@ -44,7 +44,7 @@ FLOW = "distillation-update"
     "--here",
     "in_process",
     is_flag=True,
-    help="Run in this process, not in a worker; the server records it.",
+    help="Run in this process instead of a worker; Prefect still records the run.",
 )
 @click.option("--force", is_flag=True, help="Continue a run that had another configuration.")
 def distil(
@@ -57,11 +57,12 @@ def distil(
     in_process: bool,
     force: bool,
 ) -> None:
-    """Bring a student closer to a teacher, on the student's own replies to RUN's prompts.
+    """Train a student on a teacher's probabilities of its own replies to RUN's prompts.
 
-    The teacher is what RUN trained, another run, or a larger model with the same tokens. Neither
-    rewards nor reference answers are used. The new run is like any other: `status`, `evaluate`,
-    `serve`, `export`, and `--start` of other runs take it. Repeat the command to resume.
+    This is on-policy distillation. The teacher is what RUN trained, another run, or a larger model
+    with the same vocabulary. Neither rewards nor reference answers are used. The new run is like
+    any other: `status`, `evaluate`, `serve`, `export`, and `--start` of other runs take it. Repeat
+    the command to resume.
     """
     if teacher is not None:
         teacher = from_here(teacher)

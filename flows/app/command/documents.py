@@ -70,7 +70,8 @@ def with_prepared_documents(
     check_models(cfg)
     settings = settings_of_preparation(cfg)
     name = name_of_corpus(corpus, cfg.corpus_profile, settings)
-    say(f"documents: {corpus} as the corpus {name}, by prepare-corpus/{cfg.corpus_profile}")
+    preparing = f"prepare-corpus/{cfg.corpus_profile}"
+    say(f"preparing the documents {corpus} as the corpus {name} ({preparing})")
     preparation = make_parameters(cfg.corpus_profile, name, corpus, settings)
     if not run_flow(site, FLOW, preparation, in_process):
         sys.exit(1)

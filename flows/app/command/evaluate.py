@@ -53,10 +53,14 @@ class Choices:
 @click.option(
     "--items",
     type=click.IntRange(0),
-    help="Most items to draw; 0: all.  [default for a run: its setting]",
+    help=(
+        "Items to draw from each benchmark; 0: all.  [default: the run's evaluation.items; all for"
+        " a model]"
+    ),
 )
 @click.option(
-    "--paper", help="Use its protocol.  [default: the method's own, or the entry's first]"
+    "--paper",
+    help="Paper whose protocol is used.  [default: that of RUN's method, or the benchmark's first]",
 )
 @click.option(
     "--prompts",
@@ -65,7 +69,12 @@ class Choices:
 @click.option("--file", help="Read items from this file, not the entry's own.")
 @click.option("--corpus", help="Documents to search, named as for a run, if the protocol searches.")
 @click.option(
-    "--profile", metavar="FLOW/PROFILE", help="For MODEL: use this profile's engine settings."
+    "--profile",
+    metavar="FLOW/PROFILE",
+    help=(
+        "For MODEL or ADAPTER: use this profile's engine settings.  [default: the CPU, and a"
+        " context of 4,096 tokens]"
+    ),
 )
 @click.option(
     "--dry-run",
@@ -78,7 +87,7 @@ class Choices:
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a setting, e.g. models.examiner=X.",
+    help="Change a setting, e.g. models.examiner=MODEL.",
 )
 def evaluate(  # noqa: PLR0913 -- one argument for each option
     target: str | None,
@@ -155,6 +164,13 @@ def run_benchmarks(
         from tasks.benchmarks.own_file import is_file_of_rows
 
         candidate = find_candidate(store, target, choices.iteration, choices.profile, settings)
+        engine = candidate.cfg.engine
+        if not candidate.is_run and choices.profile is None and engine.device == "cpu":
+            click.echo(
+                f"no GPU is used, and contexts have at most {engine.max_model_len:,} tokens:"
+                " --profile FLOW/PROFILE names other engine settings",
+                err=True,
+            )
         with opened(candidate.cfg, store, candidate.run, begins=not candidate.is_run) as run:
             place = run.place.iteration(0).phase("benchmark")
             index = None

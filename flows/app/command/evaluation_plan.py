@@ -36,7 +36,7 @@ def print_evaluation_plan(
         if column in table[0]
     }
     click.echo(
-        f"the evaluation of {paper}, computed: nothing is read or run; lengths are assumed,"
+        f"computed plan of the evaluation of {paper}: nothing is read or run; assumes lengths of"
         f" replies of {'thinking' if thinks else 'plain'} models"
     )
     whole = dict.fromkeys(table[0], "") | {"benchmark": "all"} | totals

@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     help="Export the kept tasks instead, as an environment for another trainer.",
 )
 @click.option(
-    "--keep", type=click.IntRange(1), help="With --tasks: at most so many tasks.  [default: all]"
+    "--keep", type=click.IntRange(1), help="With --tasks: maximum number of tasks.  [default: all]"
 )
 @click.option(
     "--without-search",
     is_flag=True,
-    help="With --tasks: also tasks whose answers searched documents, without the search.",
+    help="With --tasks: also export tasks whose answers searched documents, without the search.",
 )
 @click.option(
     "--without-votes",
     is_flag=True,
-    help="With --tasks: with the rule alone, if rewards also rest on votes of a model.",
+    help="With --tasks: score answers by the rule alone, if the run's rewards also rest on votes.",
 )
 @click.option("--iteration", type=int, help="Iteration of the policy.  [default: the last]")
 @click.option(

@@ -38,7 +38,7 @@ def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
         click.echo(json.dumps([dataclasses.asdict(one) for one in of_run], default=str))
         return
     if not of_run:
-        click.echo("no findings: no rule found a problem in this run")
+        click.echo("no findings: no rule detected a problem in this run")
     for finding in of_run:
         print_finding(finding)
         click.echo(f"   rule {finding.rule}; compared with: {finding.comparison}")

@@ -34,7 +34,7 @@ from flows.app.command.launch import read_settings
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of the taskset: split=test."
 )
-@click.option("--limit", type=click.IntRange(1), default=1_000_000, help="At most so many tasks.")
+@click.option("--limit", type=click.IntRange(1), default=1_000_000, help="Maximum number of tasks.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 def import_tasks(
     source: str,

@@ -57,8 +57,8 @@ def judge(name: str, by: str, iteration: int | None, folder: Path | None) -> Non
         return
     if not trial.overall:
         print_prose(
-            "no verdict of this run can be held against a standard: it has no truth, canaries,"
-            " labels, rule or auditor"
+            "the verdicts of this run cannot be checked: it has no known truth, canaries, labels,"
+            " rule or auditor"
         )
         if not trial.asked_again:
             return

@@ -41,11 +41,13 @@ DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
     default=None,
     metavar="PLACE",
     help=(
-        "What all nodes see: a folder (Slurm), a ReadWriteMany claim (Kubernetes), a volume"
-        " (SkyPilot).  [default: $PWD/data, selfplay, selfplay]"
+        "Storage that all nodes share: a folder (Slurm), a ReadWriteMany volume claim (Kubernetes)"
+        " or a volume (SkyPilot).  [default: $PWD/data, selfplay, selfplay]"
     ),
 )
-@click.option("--image", default=DEFAULT_IMAGE, show_default=True, help="Not for Slurm.")
+@click.option(
+    "--image", default=DEFAULT_IMAGE, show_default=True, help="Container image (not for Slurm)."
+)
 @click.option(
     "--work-pool",
     "pool",

@@ -58,11 +58,11 @@ def tasks(
     settings: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Let FLOW write tasks until N have passed its gates and filters; train nothing.
+    """Let FLOW write tasks until --keep of them have passed its gates and filters; train nothing.
 
     Prints why candidates were dropped, what a kept task cost, and the share of valid tasks with its
     interval, as far as an auditor, people or a built-in world judged them. `selfplay export RUN
-    --tasks FORMAT` writes them for a trainer. Exits with 1 if fewer than N were kept.
+    --tasks FORMAT` writes them for a trainer. Exits with 1 if fewer were kept.
     """
     from flows.app.service.shown_log import shown_log
     from flows.pilot.data_engine import make_tasks
@@ -80,7 +80,7 @@ def tasks(
     store = existing_store()
     print_table(store_rows(store, run), "candidates")
     for alarm in made.alarms:
-        click.echo(f"beyond a limit, so that training would stop: {alarm}")
+        click.echo(f"over a limit; a training run would stop here: {alarm}")
     if made.stopped:
         click.echo(f"stopped: {made.stopped}")
     click.echo(

@@ -13,8 +13,8 @@ from flows.runtime.store_root import existing_store, open_store
 @click.command()
 @click.argument("name", metavar="RUN")
 @click.argument("url")
-@click.option("--weights", is_flag=True, help="Push the weights and adapters of all updates, too.")
-@click.option("--optimizer", is_flag=True, help="Push the optimizer states, too.")
+@click.option("--weights", is_flag=True, help="Also push the weights and adapters of all updates.")
+@click.option("--optimizer", is_flag=True, help="Also push the optimizer states.")
 @click.option(
     "--replace", is_flag=True, help="Replace tables that were rebuilt here since they were pushed."
 )
@@ -49,15 +49,16 @@ def push(name: str, url: str, weights: bool, optimizer: bool, replace: bool) -> 
         )
     if pushed.other_runs:
         click.echo(
-            f"made from tables of other runs, push these as well: {_list(pushed.other_runs)}"
+            "this run is made from tables of other runs; push these as well:"
+            f" {_list(pushed.other_runs)}"
         )
 
 
 @click.command()
 @click.argument("name", metavar="RUN")
 @click.argument("url")
-@click.option("--weights", is_flag=True, help="Pull the weights and adapters of all updates, too.")
-@click.option("--optimizer", is_flag=True, help="Pull the optimizer states, too.")
+@click.option("--weights", is_flag=True, help="Also pull the weights and adapters of all updates.")
+@click.option("--optimizer", is_flag=True, help="Also pull the optimizer states.")
 @click.option(
     "--replace", is_flag=True, help="Replace tables here that differ from those in the mirror."
 )
@@ -87,7 +88,7 @@ def pull(name: str, url: str, weights: bool, optimizer: bool, replace: bool) -> 
         option = "--weights" if kind == "weights" else "--optimizer"
         click.echo(f"{number} file(s) of {kind} are not in the mirror: push with {option}")
     if pulled.changed:
-        click.echo(f"kept as they are here, where they were changed: {_list(pulled.changed)}")
+        click.echo(f"not overwritten, because they were changed here: {_list(pulled.changed)}")
 
 
 def _kinds(weights: bool, optimizer: bool) -> list[str]:

@@ -75,7 +75,8 @@ def _copy(method: str, package: str, folder: Path, root: Path) -> list[str]:
 def _check_name(method: str, flows: Path) -> None:
     if not NAME.fullmatch(method):
         raise ValueError(
-            f"{method!r} cannot be a method: give a letter, then letters, digits, _; all lower-case"
+            f"{method!r} cannot be a method: use lower-case letters, digits and _, beginning with a"
+            " letter"
         )
     if keyword.iskeyword(method):
         raise ValueError(

@@ -103,7 +103,8 @@ def evaluate_on_own(
         if not each.num_scored:
             click.echo(
                 f"no answer of {each.policy.id} to the prompts {each.prompts} could be scored: the"
-                " engine's context may be too short for them (--set engine.max_model_len=1024)"
+                " engine's context may be too short for them: raise it, as in --set"
+                " engine.max_model_len=1024"
             )
     best = max(baselines, key=lambda each: each.mean)
     for each in answered:

@@ -36,7 +36,7 @@ OF_A_STRONGER_MODEL = "documents"  # the profile of runs on questions that a str
 @click.option(
     "--start",
     metavar="RUN|ADAPTER",
-    help="Start from what another run has learnt, or from a LoRA adapter.  [models.start]",
+    help="Start from the last policy of another run, or from a LoRA adapter; sets models.start.",
 )
 @click.option(
     "--set",
@@ -58,7 +58,7 @@ def pilot(
     """Run the first step of FLOW without training, and say whether the run will learn.
 
     `selfplay run` with the same options continues from what the pilot sampled. Exits with 1 if
-    there is no signal.
+    the verdict is "no signal".
     """
     from flows.app.service.shown_log import shown_log
     from flows.pilot.play import play_pilot

@@ -44,7 +44,7 @@ DEFAULT_GPU = "h100-80"
     default=400.0,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="GB/s between a node and all others: a link of 400 Gb/s has 50.",
+    help="Bandwidth between a node and all others, in GB/s (a link of 400 Gb/s gives 50).",
 )
 @click.option(
     "--price-per-gpu-hour", "price", type=click.FloatRange(0), help="Also print the cost."
@@ -90,8 +90,8 @@ def plan(
         print_price(made, cfg.iterations, price)
     if made.verdict == "tight":
         print_prose(
-            "tight: an update leaves less than 10% of a card; fragmentation may take that, so try"
-            " it first"
+            "tight: an update leaves less than 10% of the GPU's memory, which fragmentation may use"
+            " up: test it first"
         )
     if made.problems:
         for line in ("does not fit:", *made.problems, "it would fit with one of:"):
@@ -156,7 +156,7 @@ def print_price(made: Plan, iterations: int, price: float) -> None:
     """Print what an iteration and the run of `iterations` cost, at `price` for each hour of a
     GPU."""
     if made.hours is None:
-        print_prose("money is not known: the method's Config has no workload()")
+        print_prose("the cost cannot be computed: the method's Config has no workload()")
         return
     each = made.hours * made.num_gpus * price
     print_prose(
@@ -176,13 +176,13 @@ def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:
         + f"; an engine's cache holds {made.cache_tokens:,} tokens"
     )
     if made.hours is None:
-        print_prose("hours are not known: the method's Config has no workload()")
+        print_prose("the hours cannot be computed: the method's Config has no workload()")
         return
     rows = [{"what": what, "CPU-hours": f"{hours:.2f}"} for what, hours in made.hours.items()]
     print_table(rows, f"an iteration, of {iterations}; held-out scores come on top")
     print_prose(
-        "CPU-hours are for one core without matrix instructions, right within a factor of two, with"
-        " replies as long as the profile allows: --like RUN takes the lengths that RUN had"
+        "CPU-hours are for one core without matrix instructions, accurate within a factor of two,"
+        " for replies as long as the profile allows; --like RUN uses the lengths of RUN's replies"
     )
 
 
@@ -238,7 +238,7 @@ def _parts(parts: dict[str, float]) -> str:
 def print_hours(made: Plan, iterations: int) -> None:
     """Print the hours of an iteration by kind, and those of the run of `iterations`."""
     if made.spent is None or made.hours is None:
-        print_prose("hours are not known: the method's Config has no workload()")
+        print_prose("the hours cannot be computed: the method's Config has no workload()")
         return
     total = sum(spent.seconds for spent in made.spent.values())
     rows = [

@@ -54,8 +54,17 @@ def recipes() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Say what it takes, and do nothing.")
 @click.option("--revision", help="Another commit of the source.")
-@click.option("--take", type=click.IntRange(1), help="N rows of the source.")
-@click.option("--gated", is_flag=True, help="You accepted the source's terms and are logged in.")
+@click.option(
+    "--take",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Use only N rows of the source: its first, or drawn if the recipe draws.",
+)
+@click.option(
+    "--gated",
+    is_flag=True,
+    help="Confirm that you have accepted the source's terms on the hub and are logged in.",
+)
 @click.option(
     "--all", "everything", is_flag=True, help="Keep questions that benchmarks evaluate, too."
 )
@@ -88,7 +97,7 @@ def fetch(  # noqa: PLR0913 -- one argument for each option
 ) -> None:
     """Get the data of RECIPE at its pinned commit, and write documents or questions.
 
-    The command that takes them is shown. Files are compared with the recipe's hashes.
+    Prints the command that uses them. Files are compared with the recipe's hashes.
     """
     from flows.blocks.recipes.pages import saved_pages
     from flows.blocks.recipes.readers import Reading
@@ -171,7 +180,10 @@ def _read_pages(rows: list[Row], recipe: Recipe, service: str, into: Path) -> No
     for address, why in failures.items():
         click.echo(f"{address} cannot be read: {why}", err=True)
     if failures:
-        click.echo(f"{len(failures)} pages are missing: remove the file and repeat to ask again")
+        click.echo(
+            f"{len(failures)} pages are missing: remove {into} and repeat the command to fetch them"
+            " again"
+        )
 
 
 def _show(recipe: Recipe, out: Path) -> None:

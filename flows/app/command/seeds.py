@@ -21,9 +21,13 @@ from flows.app.command.tables import print_table
     help="JSON Lines file to write.",
 )
 @click.option(
-    "--folder", type=click.Path(path_type=Path), default=Path("data/seeds"), show_default=True
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path("data/seeds"),
+    show_default=True,
+    help="Folder with copies of the sources.",
 )
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
 @click.option(
     "--gated", is_flag=True, help="You accepted the terms of gated data sets and are logged in."
 )
@@ -53,7 +57,8 @@ def seeds(sources: Path, out: Path, folder: Path, seed: int, gated: bool, partia
     missing = [one.source.name for one in drawn if one.problem]
     if missing and not partial:
         raise click.ClickException(
-            f"nothing is written: {', '.join(missing)} cannot be drawn from (--partial: the rest)"
+            f"nothing was written: no questions can be drawn from {', '.join(missing)}"
+            " (--partial writes the rest)"
         )
     rows = [question for one in drawn for question in one.questions]
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ def up(port: int | None, gpu: bool) -> None:
 @click.command()
 @click.argument("name", metavar="RUN")
 def stop(name: str) -> None:
-    """Stop the flow run of RUN. What it has published stays; repeat `selfplay run` to resume."""
+    """Stop the flow run of RUN. Published tables are kept; repeat `selfplay run` to resume."""
     from flows.app.service import at_work
 
     at_work.stop(Site.here(), name, say=say)

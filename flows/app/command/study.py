@@ -23,7 +23,9 @@ PHASE = "phase"
     metavar="I/N",
     help="Run the I-th of N parts, so that N processes can run at the same time.",
 )
-@click.option("--again", is_flag=True, help="Run also what was kept in data/bench.")
+@click.option(
+    "--again", is_flag=True, help="Also repeat runs whose results are kept in data/bench."
+)
 @click.option("--gpu", is_flag=True, help="Run on a GPU, which several parts can share.")
 @click.option(
     "--add",
@@ -45,12 +47,15 @@ def study(
 ) -> None:
     """Run studies: many small runs, one after the other, on shared engines.
 
-    NAME is a method, whose ablations test its paper's claims in a built-in world; `english`,
-    `peps`, `articles` or `reports`, which train SmolLM2 on real texts; or `phase`, which measures
-    how much error in the verdicts a method tolerates. Without NAME all claims are tested. Repeat
-    the command to resume. Tables and figures are written to data/bench after every run or variant,
-    and with them the scores of every finished run (`NAME-runs.parquet`), which is not run again,
-    also by another store or machine that has this file.
+    NAME is a method (azr, eapo, goose, mae, rzero, scope, spell, spice or ssp), whose ablations
+    test its paper's claims in a built-in world; `leading` or `paraphrases`, which test EAPO and
+    SPELL in harder built-in worlds; `english`, `peps`, `articles` or `reports`, which train SmolLM2
+    on real texts; or `phase`, which measures how much error in the verdicts a method tolerates.
+    Without NAME, all studies except `phase` are run. Repeat the command to resume.
+
+    Tables and figures are written to data/bench after every run or variant, and with them the
+    scores of every finished run (`NAME-runs.parquet`), which is not run again, also by another
+    store or machine that has this file.
     """
     from flows.app import claims
     from flows.app.command.tables import print_table

@@ -60,7 +60,7 @@ SAME_OF_UPDATES = (
     "--here",
     "in_process",
     is_flag=True,
-    help="Run in this process, not in a worker; the server records it.",
+    help="Run in this process instead of a worker; Prefect still records the run.",
 )
 @click.option("--force", is_flag=True, help="Continue a run that had another configuration.")
 def tune(
@@ -73,7 +73,7 @@ def tune(
     in_process: bool,
     force: bool,
 ) -> None:
-    """Train on preferences (DPO): of RUN's replies to a prompt, the better and the worse.
+    """Train by DPO on pairs of a better and a worse reply from RUN.
 
     People label replies and verdicts in `selfplay view`. Labels of verdicts make a better judge,
     labels of answers a better policy. The new run is like any other: `status`, `evaluate`, `serve`,

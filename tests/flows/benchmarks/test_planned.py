@@ -73,7 +73,7 @@ def test_every_evaluation_is_planned_at_the_papers_size(paper: str) -> None:
     uncounted = {row.benchmark.name for row in planned(paper) if row.num_items is None}
     assert uncounted <= UNCOUNTED
     said = output("--paper", paper)
-    assert f"the evaluation of {paper}, computed: nothing is read or run" in said
+    assert f"computed plan of the evaluation of {paper}: nothing is read or run" in said
     for row in planned(paper):
         for difference in row.protocol.differs:
             assert difference in said

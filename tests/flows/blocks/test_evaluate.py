@@ -645,6 +645,14 @@ def test_a_file_of_questions_is_asked_beside_the_base_models_best_prompt(world, 
     assert templates == {"short"}
 
 
+def test_a_model_without_a_profile_is_said_to_use_no_gpu(world):
+    told = "no GPU is used, and contexts have at most 4,000 tokens: --profile FLOW/PROFILE"
+    assert told in command(world, world["model"])
+    assert "no GPU is used" not in command(
+        world, world["model"], "--profile", "spell-iteration/smollm2"
+    )
+
+
 def test_prompts_to_which_no_answer_could_be_scored_are_named(world, tmp_path, monkeypatch):
     # as an engine refuses prompts that are longer than its context
     refusing = Script(lambda asked: None if "Mount Elbert" in asked.text else say(asked))

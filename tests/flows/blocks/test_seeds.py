@@ -129,6 +129,6 @@ def test_the_command_writes_nothing_while_sources_are_missing_unless_it_is_told_
     asked = ["seeds", str(file), "--out", str(out), "--folder", str(folder)]
     refused = CliRunner().invoke(cli.main, asked)
     assert (refused.exit_code, out.exists()) == (1, False)
-    assert "nothing is written: gpqa cannot be drawn from" in refused.output
+    assert "nothing was written: no questions can be drawn from gpqa" in refused.output
     assert CliRunner().invoke(cli.main, [*asked, "--partial"]).exit_code == 0
     assert [json.loads(line)["answer"] for line in out.read_text().splitlines()] == ["72", "72"]

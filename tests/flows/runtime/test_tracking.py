@@ -125,7 +125,7 @@ def test_a_sink_that_fails_stops_nothing_and_is_sent_the_rest_at_the_next_start(
                     store.watchers[0](table)
             library.broken = False
     assert [record.getMessage() for record in caplog.records] == [
-        "trackio failed: no network. The run goes on; what is missing is sent at its next start"
+        "trackio failed: no network. The run continues; what was not sent is sent at its next start"
     ]
     assert len(library.logged()) == 2
 

@@ -355,7 +355,7 @@ def test_a_run_belongs_to_one_flow(store):
 
 def test_a_prompt_set_is_a_folder_of_the_method(monkeypatch, tmp_path):
     assert (
-        f"dialogues.prompts is 'german', and {PROFILES.parent / 'prompts'} has only english, lines"
+        f"dialogues.prompts is 'german', but {PROFILES.parent / 'prompts'} has only english, lines"
         in (message({"dialogues.prompts": "german"}))
     )
     assert "dialogues.prompts" in message({"dialogues.prompts": "../english"})

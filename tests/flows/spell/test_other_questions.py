@@ -174,11 +174,11 @@ def test_a_questioner_that_is_another_model_is_not_trained():
 def ask(site: Path, *options: str) -> tuple[int, str, list[dict[str, Any]]]:
     """Exit code, output and questions of `selfplay ask towns`."""
     out = site / "questions.jsonl"
-    command = ["ask", "towns", "--with", str(site / "model"), "-o", str(out), *options]
+    command = ["ask", "towns", "--with", str(site / "model"), "-o", str(out)]
     settings = {"models.base": str(site / "model"), "sampling.clusters_per_round": 4}
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
-    told = CliRunner().invoke(main, command)
+    told = CliRunner().invoke(main, [*command, *options])
     lines = out.read_text().splitlines() if out.exists() else []
     return told.exit_code, told.output, [json.loads(line) for line in lines]
 
@@ -194,6 +194,16 @@ def test_a_model_writes_a_file_of_questions_that_can_be_trained_on(site):
     assert "4 questions from 4 replies" in told
     play(site, given=str(site / "questions.jsonl"))
     assert query(site / "store", "select count(*) as n from updates where run = 'r'") == [{"n": 1}]
+
+
+def test_another_model_than_the_profiles_is_said_to_use_no_gpu(site):
+    prepare(site)
+    other = shutil.copytree(site / "model", site / "other")
+    _, told, _ = ask(site, "--count", "4", "--set", f"models.base={other}")
+    model = site / "model"
+    assert f"no GPU is used: profile smollm2 loads {model} on the CPU; --profile names" in told
+    _, told, _ = ask(site, "--count", "4", "--force", "--run", "own")
+    assert "no GPU is used" not in told
 
 
 def test_what_is_asked_again_or_does_not_stand_in_the_text_is_left_out_and_counted(
@@ -213,7 +223,9 @@ def test_what_is_asked_again_or_does_not_stand_in_the_text_is_left_out_and_count
     code, told, written = ask(site, "--count", "9", "--run", "again")
     assert code == 1 and len(written) == 4  # the second round asks the same questions
     assert "asked before" in told
-    assert "fewer than the 9 wanted, for fewer than 5% of its last replies gave a new" in told
+    assert (
+        "fewer than the 9 that were wanted, because fewer than 5% of its last replies gave" in told
+    )
     code, told, _ = ask(site)
     assert code == 1 and "exists: --force overwrites it" in told
 
@@ -230,7 +242,7 @@ def test_held_out_questions_are_about_documents_of_their_own_and_say_who_wrote_t
     assert {row["answer"] for row in written} == {"salt", "tin"}
     assert {row["answer"] for row in held_out} == {"wool", "glass"}
     assert {row["written_by"] for row in [*written, *held_out]} == {"model"}
-    assert "Check these: they are held out" in told
+    assert "Check these held-out questions: " in told
     play(site, given=str(site / "questions.jsonl"), **{"evaluation.benchmark": str(test)})
     scored = rows(site, "select distinct n from evaluations where run = 'r' and benchmark = 'test'")
     assert scored == [(2,)]
