@@ -7,8 +7,9 @@ Departures
 - Clusters are drawn in rounds, with equal shares of the task types, as in the released code. A
   step's questions enter the history memory at its end.
 - The rule looks for the reference as whole words, not as a mere substring (`flows.spell.rules`).
-- A majority is more than half of all votes: a tie is a no, and so is an unreadable vote. An answer
-  without a readable vote is judged by the rule alone, and its votes are not trained on.
+- A majority is more than half of all votes: a tie is a no, and so is an unreadable vote; a vote
+  that an engine failed to sample does not count. An answer without a readable vote is judged by the
+  rule alone, and its votes are not trained on.
 - The loss is a mean over the tokens of all roles, as in the released code. Eq. 12 divides by the
   tokens of a group; eq. 10 gives the roles equal weights (`equal_roles`).
 - Prompts are worded for this project. The set `paper` asks for what the paper's do. In our set

@@ -17,8 +17,9 @@ from flows.spell.config import Baseline
 from flows.spell.rules import covers
 from flows.spell.steps import Round, Spell, judge_externally
 from tasks.evaluate import evaluate
+from tasks.read import sampled
 from tasks.stage import rows_by
-from warehouse.schemas import Match, Task, Vote
+from warehouse.schemas import Answer, Match, Task, Vote
 from warehouse.store import Place
 
 QUESTIONS = "questions of the iteration"
@@ -113,10 +114,11 @@ def score_questions(
 def probe_questions(spell: Spell, iteration: Place, rounds: tuple[Round, ...]) -> None:
     """Measure how hard the well-formed questions of a step are for the fixed responder.
 
-    It sees the same documents as the responder that is trained.
+    It sees the same documents as the responder that is trained. Questions without answers are not
+    measured.
     """
     num_answers = spell.run.cfg.evaluation.probe_answers
-    if not num_answers:
+    if not num_answers or spell.has_no_answers:
         return
     place = iteration.phase("probe")
     prober = Player("prober", spell.run.model("prober"))
@@ -142,20 +144,21 @@ def probe_questions(spell: Spell, iteration: Place, rounds: tuple[Round, ...]) -
         policy=prober.policy.id,
         benchmark=QUESTIONS,
         tasks=tasks,
+        answers=responses.answers,
         matches=responses.matches,
         judged=judged,
     )
 
 
 def difficulty(
-    tasks: list[Task], matches: list[Match], judged: list[Vote]
+    tasks: list[Task], answers: list[Answer], matches: list[Match], judged: list[Vote]
 ) -> Iterator[tuple[str, float]]:
     """Yield `difficulty` of every answered question, 1 - pass@1 by the rule or the judge, and the
-    same value again as `difficulty_<type>`."""
+    same value again as `difficulty_<type>`. Replies that were never sampled do not count."""
     right_answers = held_right(matches, judged)
-    matches_of = rows_by("task_id", matches)
+    answers_of = rows_by("task_id", sampled(answers))
     for task in tasks:
-        answer_ids = [row["rollout_id"] for row in matches_of[task["task_id"]]]
+        answer_ids = [row["rollout_id"] for row in answers_of[task["task_id"]]]
         if not answer_ids:
             continue
         right = right_answers(task)

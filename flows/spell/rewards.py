@@ -4,7 +4,8 @@ A function named `*_reward` computes one of the paper's equations from the value
 named `*_rewards` yields a row for each reply of a role, in which every part of its reward is a
 component. Equation numbers are those of the paper (appendix E for 12).
 
-Suffixes: V votes on an answer, G answers to a question. `None` is a vote that could not be read.
+Suffixes: V votes on an answer, G answers to a question. `None` is a vote that could not be read;
+one that was never sampled is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from flows.blocks.difficulty_reward import RIVALS
 from flows.spell.config import QuestionerSettings
 from flows.spell.readers import NO_PENALTY
-from tasks.read import NOT_SAMPLED
+from tasks.read import NOT_SAMPLED, sampled
 from tasks.score import mean_of, scored
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Match, Reward, Row, Task, Vote
@@ -77,7 +78,7 @@ def verifier_rewards(votes: list[Vote], responded: list[Reward]) -> Iterator[Row
     """
     rule_of = {row["rollout_id"]: row["components"]["rule"] for row in responded}
     for rollout_id, group in rows_by("rollout_id", votes).items():
-        vote_V = [vote["vote"] for vote in group]
+        vote_V = [vote["vote"] for vote in sampled(group)]
         verdict = majority(vote_V)
         share = majority_share(vote_V)
         components = {"rule": rule_of[rollout_id], "num_votes": float(len(group))}
@@ -116,19 +117,20 @@ def responder_rewards(
 ) -> Iterator[Row]:
     """Eq. 6 for every answer; a malformed answer earns 0.
 
-    `judged` holds an external judge's votes, which replace the rule's. Without `majority_vote` the
-    first vote is the verdict.
+    `judged` holds an external judge's votes, which replace the rule's, except where the judge gave
+    no reply. Without `majority_vote` the first vote is the verdict.
     """
     rule_of = {match["rollout_id"]: int(match["matched"] or 0) for match in matches}
-    rule_of |= {vote["rollout_id"]: vote["vote"] or 0 for vote in judged}
+    rule_of |= {vote["rollout_id"]: vote["vote"] or 0 for vote in sampled(judged)}
     votes_on = rows_by("rollout_id", votes)
     for answer in answers:
-        vote_V = [vote["vote"] for vote in votes_on[answer["rollout_id"]]]
+        group = votes_on[answer["rollout_id"]]
+        vote_V = [vote["vote"] for vote in sampled(group)]
         verdict = majority(vote_V)
         if vote_V and not majority_vote:
             verdict = vote_V[0]
         rule = rule_of.get(answer["rollout_id"], 0)
-        components = {"rule": float(rule), "num_votes": float(len(vote_V))}
+        components = {"rule": float(rule), "num_votes": float(len(group))}
         if verdict is not None:
             components["verdict"] = float(verdict)
         reward = responder_reward(rule, verdict)

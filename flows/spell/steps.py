@@ -51,6 +51,12 @@ class Spell:
             return is_readable
         if self.has_no_answers:
             return equal
+        return self.grounding_rule
+
+    @property
+    def grounding_rule(self) -> Compare:
+        """What finds a question answered without documents. The control `readable`, which is about
+        what the responder is paid for, does not change it."""
         if self.run.cfg.controls.rule_misses:
             return partial(covers_some, misses=self.run.cfg.controls.rule_misses)
         return covers
@@ -193,7 +199,8 @@ def play_round(
     )
     # an update takes no rollouts of a role that it does not train
     question_rollouts = questions.rollouts if cfg.questioner.trained else ()
-    rollouts = (*question_rollouts, responses.rollouts, *votes.rollouts)
+    vote_rollouts = votes.rollouts if cfg.verifier.trained else ()
+    rollouts = (*question_rollouts, responses.rollouts, *vote_rollouts)
     return Round(questions, answers, votes, rollouts, rewards, groups)
 
 
@@ -252,7 +259,7 @@ def answer_closed_book(
         spell.roles.closed_book,
         player,
         group_size=1,
-        compare=spell.rule,
+        compare=spell.grounding_rule,
         label=f"closed-book-{number}",
         tasks=tasks,
     )

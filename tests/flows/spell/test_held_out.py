@@ -112,12 +112,38 @@ def test_a_question_is_as_hard_as_a_fixed_responder_fails_by_the_rule_and_by_the
         for t in tasks
         for i in range(4)
     ]
+    answers = [
+        row("answers", rollout_id=m["rollout_id"], task_id=m["task_id"], answer="x")
+        for m in matches
+    ]
     judged = [
         row("votes", rollout_id=f"{t['task_id']}-1", task_id=t["task_id"], vote=1) for t in tasks
     ]
-    found = dict(difficulty(tasks, matches, judged))
+    found = dict(difficulty(tasks, answers, matches, judged))
     assert found == {
         "difficulty": 0.75,
         "difficulty_general_qa": 0.5,
         "difficulty_multiple_choice": 0.75,
     }
+
+
+def test_what_was_never_sampled_makes_no_question_hard():
+    """One answer is right, the other's prompt was too long; nobody could be asked the second
+    question."""
+    tasks = [row("tasks", task_id=t, task_type="general_qa") for t in ("one", "none")]
+    answers = [
+        row("answers", rollout_id="right", task_id="one", answer="x"),
+        row("answers", rollout_id="long", task_id="one", malformed="prompt over the limit"),
+        row("answers", rollout_id="failed", task_id="none", malformed="engine error"),
+    ]
+    matches = [
+        row(
+            "matches",
+            rollout_id=a["rollout_id"],
+            task_id=a["task_id"],
+            matched=True if a["answer"] else None,
+        )
+        for a in answers
+    ]
+    found = list(difficulty(tasks, answers, matches, []))
+    assert found == [("difficulty", 0.0), ("difficulty_general_qa", 0.0)]

@@ -18,6 +18,8 @@ from flows.spell.config import Config
 from flows.spell.flow import spell_iteration
 from tests.support.scripted_play import Asked, Script, any_text_model, perform
 from warehouse.query import query
+from warehouse.schemas import BATCHES
+from warehouse.store import Store
 
 TOWNS = {"Arvel": "salt", "Borin": "wool", "Cadra": "glass", "Dorven": "tin"}
 SETTINGS: dict[str, Any] = {
@@ -164,6 +166,35 @@ def test_another_model_asks_and_only_the_policy_is_trained(site):
     assert rows(site, "select count(*) from tasks where run = 'r' and text is not null") == [(4,)]
     trained = rows(site, "select distinct role from lineage where run = 'r'")
     assert trained == [("responder",)]
+
+
+def test_where_any_readable_answer_is_right_the_same_questions_need_their_documents(site):
+    """Without documents the first answers are salt, fish, glass and a: two are the references."""
+    prepare(site)
+    own = {"given": None, "world": None, "corpus": "towns", "questioner.grounding_filter": True}
+    play(site, **own, **{"controls.readable": True})
+    sql = (
+        "select sum(components['grounded']) from rewards where run = 'r' and label like 'question%'"
+    )
+    assert rows(site, sql) == [(2.0,)]
+
+
+def test_votes_of_a_verifier_that_is_not_trained_are_no_part_of_an_update(site, monkeypatch):
+    perform(
+        Script(lambda asked: "[[NO]]" if asked.template == "verifier" else say(asked)), monkeypatch
+    )
+    prepare(site)
+    own = {"given": None, "world": None, "corpus": "towns", "verifier.enabled": True}
+    play(site, **own, **{"verifier.trained": False})
+    store = Store(site / "store")
+    assert rows(site, "select count(*) > 0 from rollouts where role = 'verifier'") == [(True,)]
+    [batch] = [table for table in store.tables("r") if table.schema is BATCHES]
+    assert "responder-1" in str(batch.recipe) and "verifier" not in str(batch.recipe)
+
+
+def test_nobody_measures_how_hard_questions_without_answers_are(site):
+    play(site, given=questions(site, {}), **{"evaluation.probe_answers": 2})
+    assert rows(site, "select count(*) from rollouts where phase = 'probe'") == [(0,)]
 
 
 def test_a_questioner_that_is_another_model_is_not_trained():

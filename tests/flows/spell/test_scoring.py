@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from flows.app.viewer.equations import show
 from flows.spell import rewards
 from flows.spell.config import QuestionerSettings
 from flows.spell.rewards import questioner_rewards, responder_rewards, verifier_rewards
@@ -254,6 +255,38 @@ def test_an_external_judge_stands_in_for_the_rule():
 
 def test_an_external_judge_that_cannot_be_read_does_not_say_yes():
     assert reward_answers(answers("x"), matches(True), [], votes("q-0", None)) == [0.0]
+
+
+def test_where_an_external_judge_was_never_sampled_the_rule_stands():
+    judged = votes("q-0", None)
+    judged[0]["malformed"] = "engine error"
+    assert reward_answers(answers("x"), matches(True), [], judged) == [1.0]
+
+
+def test_votes_that_were_never_sampled_do_not_count():
+    """Four of the five votes that exist say yes."""
+    voted = votes("q-0", 1, 1, 1, 1, 0, None, None, None)
+    for vote in voted[5:]:
+        vote["malformed"] = "engine error"
+    assert reward_answers(answers("x"), matches(False), voted) == [1.0]
+    paid = reward_votes(answers("x"), matches(False), voted)
+    assert [p["reward"] for p in paid] == [1.0] * 4 + [0.0] + [None] * 3
+    assert paid[0]["components"] == {
+        "rule": 0,
+        "num_votes": 8,
+        "majority": 1,
+        "majority_share": 0.8,
+    }
+
+
+@pytest.mark.parametrize(
+    ("num_votes", "because"),
+    [(0, "nobody votes on this answer"), (4, "no vote could be read")],
+)
+def test_the_viewer_says_why_the_rule_alone_decides(num_votes, because):
+    code = f"{responder_rewards.__module__}.{responder_rewards.__name__}"
+    filled = show({"reward": {"code": {code: "x"}}}, {"rule": 1, "num_votes": num_votes}, 1.0, [])
+    assert filled is not None and filled.because == because
 
 
 def test_a_malformed_question_is_not_grounded_and_neither_is_one_answered_without_documents():
