@@ -16,7 +16,7 @@ from flows.blocks.long_context import has_contexts
 from flows.settings import profile
 from flows.settings.profile import Interval, MethodSettings, Settings, home
 from flows.settings.prompts import is_read_by_lines, prompt_folder
-from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
+from flows.settings.workload import BASE, Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from tasks.normalise import Spread
 from tasks.rollouts.dialogue import ChatTemplate
 from tasks.training.grpo import GRPOSettings
@@ -311,8 +311,11 @@ class Config(MethodSettings):
     @model_validator(mode="before")
     @classmethod
     def _asks_as_the_others_are_asked(cls, values: Any) -> Any:
-        """Settings that `asking` does not name are those of `dialogues`."""
+        """Settings that `asking` does not name are those of `dialogues`, unless it names prompts of
+        its own."""
         if not (isinstance(values, dict) and isinstance(values.get("asking"), dict)):
+            return values
+        if "prompts" in values["asking"]:  # other prompts have another form
             return values
         others = values.get("dialogues") or {}
         if isinstance(others, Dialogues):
@@ -423,19 +426,25 @@ class Config(MethodSettings):
         documents = 0.375 * self.dialogues.input_tokens
         reply = min(4000 if self.dialogues.reasoning else 500, self.dialogues.response_tokens)
         role = partial(PlannedRole, model="policy")
-        questioner = role("questioner", Lengths(0.8 * documents, reply))
+        asks = BASE if self.models.questioner else "policy"
+        questioner = role("questioner", Lengths(0.8 * documents, reply), model=asks)
         responder = role("responder", Lengths(documents, reply))
         verifier = role("verifier", Lengths(450, min(reply, 300)))
+        judge = PlannedRole("judge", verifier.lengths)
+        # a file's questions can all be read, and none is asked without its context
+        answered = clusters if self.given else GROUNDED * clusters
         sampled = [] if self.given else [questioner.conversations(clusters)]
         trained = [responder.conversations(groups, g)]
         if self.questioner.grounding_filter:
             closed_book = role("closed-book", Lengths(200, reply))
             sampled.append(closed_book.conversations(READABLE * clusters))
-        sampled.append(responder.conversations(GROUNDED * clusters, g))
+        sampled.append(responder.conversations(answered, g))
+        if self.models.judge:
+            sampled.append(judge.conversations(STATED * answered * g))
         if self.questioner.trained:
             trained.append(questioner.conversations(groups, 2))
         if self.verifier.enabled:
-            sampled.append(verifier.conversations(GROUNDED * STATED * clusters * g, g))
+            sampled.append(verifier.conversations(STATED * answered * g, g))
         if self.verifier.enabled and self.verifier.trained:
             trained.append(verifier.conversations(groups))
         return Workload(

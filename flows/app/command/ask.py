@@ -250,7 +250,6 @@ def _settings_of(writer: str, prompts: str, tokens: int, context: int) -> dict[s
         "input_tokens": context - tokens,
         "temperature": 0.7,
         "top_p": 1.0,
-        "answer_words": None,
     }
     return {
         "models.questioner": writer,

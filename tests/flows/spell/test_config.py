@@ -147,6 +147,41 @@ def test_settings_that_cannot_be_are_refused_with_a_way_out(settings, says):
         load_profile("micro", settings)
 
 
+def test_prompts_of_its_own_are_asked_as_the_method_does():
+    """Those of another model, which reads and writes in another way."""
+    asking = load_profile("smollm2", {"asking.prompts": "passage", "models.questioner": "x"}).asking
+    assert asking is not None
+    assert (asking.chat_template, asking.stop, asking.response_tokens) == ("model", (), 4096)
+
+
+def planned(name: str, **settings: Any) -> dict[str, float]:
+    """How many conversations of each role an iteration's step samples."""
+    (step,) = load_profile(name, settings).workload().steps
+    return {each.role.name: each.number for each in step.conversations}
+
+
+def test_a_plan_has_an_answer_to_every_question_of_a_file():
+    clusters = 1.0 * 80  # one round
+    asked = planned("documents", **{"given": "questions.jsonl", "sampling.clusters_per_round": 80})
+    assert asked == {"responder": pytest.approx(clusters * 8)}
+
+
+def test_a_plan_has_an_external_judges_verdicts_and_says_who_asks():
+    """1.3 rounds of 480 clusters; 0.7 of the questions are answered 8 times, 0.9 readably."""
+    num_answers = 1.3 * 480 * 0.7 * 8
+    others = {"models.judge": "x", "models.questioner": "y", "questioner.trained": False}
+    asked = planned("qwen2.5-7b", **others)
+    assert asked["responder"] == pytest.approx(num_answers)
+    assert asked["judge"] == pytest.approx(0.9 * num_answers)
+    (step,) = load_profile("qwen2.5-7b", others).workload().steps
+    models = {each.role.name: each.role.model for each in step.conversations}
+    assert (models["questioner"], models["responder"], models["judge"]) == (
+        "base",
+        "policy",
+        "base",
+    )
+
+
 def test_a_corpus_by_its_name_leaves_the_other_settings_of_corpora_as_they_are():
     cfg = load_profile("micro", {"clusters.finance_corpus": "reports", "corpus": "wiki"})
     assert (cfg.corpus, cfg.clusters.finance_corpus, cfg.clusters.per_type) == (
