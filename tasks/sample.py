@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -25,14 +27,17 @@ def sample(
     seed: int,
     epoch: str = "",
     skip: int = 0,
+    all_different: bool = False,
 ) -> Rows:
     """Yield `num_samples` documents. With `task_types` each has one of them, drawn uniformly; with
     `search_turns` each has a number of required search turns.
 
     Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the
-    same `epoch`. When the corpus is used up, drawing continues in a new order. `search_turns` maps
-    turns to shares (`{1: 4, 2: 3, 3: 2}`), allotted by largest remainder, then shuffled. Raises
-    ValueError for a corpus without usable documents.
+    same `epoch`. When the corpus is used up, drawing continues in a new order. With `all_different`
+    no document comes twice in one draw, unless there are fewer than `num_samples`; all draws of an
+    epoch then have the same `num_samples`. `search_turns` maps turns to shares (`{1: 4, 2: 3,
+    3: 2}`), allotted by largest remainder, then shuffled. Raises ValueError for a corpus without
+    usable documents.
     """
     ids = pa.chunked_array(_usable(documents), pa.string())
     if not len(ids):
@@ -40,9 +45,9 @@ def sample(
     rng = random.Random(hash_json([seed, epoch, skip, num_samples]))
     turns = allot(search_turns, num_samples) if search_turns else [None] * num_samples
     rng.shuffle(turns)
-    for i, (num_turns, document_id) in enumerate(
-        zip(turns, _draw(ids, seed, epoch, skip), strict=False)
-    ):
+    size = num_samples if all_different and num_samples <= len(ids) else 1
+    drawn = _draw(ids, seed, epoch, skip, size)
+    for i, (num_turns, document_id) in enumerate(zip(turns, drawn, strict=False)):
         yield {
             "sample_id": hash_json([seed, epoch, skip + i]),
             "document_id": document_id,
@@ -101,10 +106,23 @@ def batches_needed(missing: float, size: int, most: int) -> int:
     return min(math.ceil(missing / size), most)
 
 
-def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int) -> Iterator[str]:
-    lap, start = divmod(skip, len(ids))
-    while True:
-        order = np.random.default_rng(int(hash_json([seed, epoch, lap]), 16)).permutation(len(ids))
+def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int, size: int) -> Iterator[str]:
+    """The documents behind the first `skip`; no `size` of them that are drawn at once are alike."""
+    first_lap, start = divmod(skip, len(ids))
+    for order in islice(_orders(len(ids), seed, epoch, size), first_lap, None):
         yield from (ids[int(i)].as_py() for i in order[start:])
-        lap = lap + 1
         start = 0
+
+
+def _orders(count: int, seed: int, epoch: str, size: int) -> Iterator[np.ndarray]:
+    """The order of each lap over `count` documents, of which `size` are drawn at once.
+
+    The last draw of a lap may end in the next one: what it took before comes last there.
+    """
+    taken = np.array([], dtype=int)
+    for lap in itertools.count():
+        order = np.random.default_rng(int(hash_json([seed, epoch, lap]), 16)).permutation(count)
+        comes_last = np.isin(order, taken)
+        order = np.concatenate([order[~comes_last], order[comes_last]])
+        yield order
+        taken = order[count - (lap + 1) * count % size :]

@@ -11,7 +11,8 @@ Departures
 - A step is one optimizer step, on-policy, on all of its trajectories (up to 2,048). The paper has
   128 per gradient update: `trajectories_per_update`.
 - A question that leans on its source ("according to the text") is invalid, too, since the Reasoner
-  does not see the source.
+  does not see the source. A few that do not are lost with them ("the rest of the document").
+- A question in a code fence is read as one without: the paper's prompt forbids fences, as ours do.
 - Backslashes of LaTeX must be escaped, since the format is JSON; otherwise the question is invalid.
 - The system message of the paper's Qwen3 template precedes all prompts.
 - Prompts are worded for this project. The set `paper` asks for what the paper's do, but with the

@@ -47,7 +47,8 @@ class Questions:
 def open_corpora(run: Run[Config]) -> tuple[Table, ...]:
     """The documents of each corpus, in the order of their shares.
 
-    Raises ValueError for two corpora that share a document's id.
+    Raises ValueError for two corpora that share a document's id, and for one with fewer documents
+    than the probe needs after the last iteration.
     """
     cfg = run.cfg
     tables = {}
@@ -56,7 +57,24 @@ def open_corpora(run: Run[Config]) -> tuple[Table, ...]:
             run, corpus, seed=cfg.world_seed, size=cfg.corpus_documents, label=f"corpus-{i}"
         )
     check_distinct(tables)
+    if cfg.probes.checkpoints:
+        needed = num_of_each(cfg, cfg.probes.num_documents)
+        for documents, number in zip(tables.values(), needed, strict=True):
+            if number > documents.num_rows:
+                raise ValueError(
+                    f"{documents.address} has {documents.num_rows} documents, the probe needs"
+                    f" {number} of them: lower probes.num_documents, or set probes.checkpoints=[]"
+                    " for none"
+                )
     return tuple(tables.values())
+
+
+def num_of_each(cfg: Config, num_documents: int) -> list[int]:
+    """How many of so many documents come from each corpus, in the order of their shares."""
+    # `allot` wants whole numbers: millionths of the documents
+    shares = {i: round(1e6 * share) for i, share in enumerate(cfg.shares.values())}
+    counts = Counter(allot(shares, num_documents))
+    return [counts[i] for i in shares]
 
 
 def sample_documents(
@@ -68,13 +86,11 @@ def sample_documents(
 ) -> tuple[Table, ...]:
     """l.5: B documents, from each corpus its share, each corpus in its own random order.
 
-    No document is drawn twice before its corpus is used up. `num_documents` replaces B. Raises
-    ValueError for a corpus with fewer documents than its share.
+    No document is drawn twice before its corpus is used up, and none twice in a step.
+    `num_documents` replaces B. Raises ValueError for a corpus with fewer documents than its share.
     """
     cfg = spice.run.cfg
-    # `allot` wants whole numbers: millionths of the documents
-    shares = {i: round(1e6 * share) for i, share in enumerate(cfg.shares.values())}
-    counts = Counter(allot(shares, num_documents or cfg.documents_per_step))
+    counts = num_of_each(cfg, num_documents or cfg.documents_per_step)
     tables = []
     for i, documents in enumerate(spice.corpora):
         num_samples = counts[i]
@@ -91,6 +107,7 @@ def sample_documents(
             seed=cfg.seed,
             epoch=f"{epoch}-{i + 1}",
             skip=step_number * num_samples,
+            all_different=True,
             label=f"corpus-{i + 1}",
         )
         tables.append(samples)

@@ -6,6 +6,13 @@ from __future__ import annotations
 import re
 
 _SOURCE = "document|passage|article|excerpt|paragraph"
+# no source: the passage of a law or of time, the Northwest Passage, the second article of a law
+_OTHER = (
+    r"(?:\w+\s+)?passages?\s+of\b"
+    r"|(?-i:[A-Z]\w*\s+Passages?\b)"
+    r"|(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|\d+(?:st|nd|rd|th))"
+    r"\s+articles?\b"
+)
 _SHOWN = "given|provided|above|following|original|short|whole|full|attached"
 _EXHIBIT = "table|figure|fig\\.|chart|graph|diagram|map|image|picture|exhibit|appendix"
 _NUMBERED = (
@@ -14,7 +21,8 @@ _NUMBERED = (
 )
 _DOTTED = r"\d{1,3}\.\d+(?!\d|\s*[a-z]{1,2}\b)"  # Theorem 4.2, and not a section 4.2 m long
 LEANS_ON_SOURCE = re.compile(
-    rf"\b(?:(?:the|this|that|these)\s+(?:\w+\s+)?(?:{_SOURCE})s?\b|(?:{_SHOWN})\s+(?:\w+\s+)?(?:{_SOURCE}|text)s?\b"
+    rf"\b(?:(?:the|this|that|these)\s+(?!{_OTHER})(?:\w+\s+)?(?:{_SOURCE})s?\b"
+    rf"|(?:{_SHOWN})\s+(?:\w+\s+)?(?:{_SOURCE}|text)s?\b"
     r"|(?:the|this|that)\s+(?:(?:reading|source)\s+)?texts?\b(?!\s+(?:message|editor|file|box|string|field))"
     rf"|(?:this|that|{_SHOWN})\s+(?:source|reading)s?\b|(?:according\s+to|based\s+on)\s+the\s+(?:source|reading)s?\b"
     r"|according\s+to\s+the\s+(?:author|writer|narrator|speaker|information|data)"

@@ -79,6 +79,20 @@ def test_no_document_comes_twice_before_all_came_once(documents):
     assert len(set(drawn[18:])) == 2
 
 
+def test_documents_of_one_draw_are_all_different_and_each_lap_has_all(documents):
+    """Draws of four of nine documents: the third, the fifth and others end in the next lap."""
+    draws = [ids(draw(documents, 4, skip=4 * n, all_different=True)) for n in range(18)]
+    assert all(len(set(drawn)) == 4 for drawn in draws)
+    in_order = [document_id for drawn in draws for document_id in drawn]
+    laps = [in_order[i : i + 9] for i in range(0, 72, 9)]
+    assert all(len(set(lap)) == 9 for lap in laps)
+    assert len({tuple(lap) for lap in laps}) == 8
+
+
+def test_a_draw_of_more_than_there_are_has_some_twice(documents):
+    assert set(ids(draw(documents, 12, all_different=True))[:9]) == {f"d{i}" for i in range(9)}
+
+
 def test_dropped_documents_are_never_drawn(documents):
     assert not [i for i in ids(draw(documents, 50)) if i.startswith("x")]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -198,11 +199,26 @@ def test_two_corpora_of_one_run_that_share_ids_do_not_merge(store, tmp_path):
     ):
         open_corpora(run)
     only: Run[Spice] = Run(
-        profile.load(Spice, "micro", {"corpus": str(files["seas"])}), store.run("r")
+        profile.load(Spice, "micro", {"corpus": str(files["seas"]), "probes.checkpoints": []}),
+        store.run("r"),
     )
     assert [[r["text"] for r in table.rows()] for table in open_corpora(only)] == [
         ["seas 0", "seas 1", "seas 2"]
     ]
+
+
+def test_a_corpus_that_is_too_small_for_the_probe_is_refused_before_anything_is_asked(
+    store, tmp_path
+):
+    (tmp_path / "seas.jsonl").write_text("\n".join(json.dumps({"text": f"{i}"}) for i in range(3)))
+    own: dict[str, Any] = {"corpus": str(tmp_path / "seas.jsonl"), "probes.num_documents": 4}
+    run: Run[Spice] = Run(profile.load(Spice, "micro", own), store.run("r"))
+    with pytest.raises(
+        ValueError, match=r"has 3 documents, the probe needs 4 of them: lower probes\.num_documents"
+    ):
+        open_corpora(run)
+    own["probes.num_documents"] = 3
+    assert len(open_corpora(Run(profile.load(Spice, "micro", own), store.run("r")))) == 1
 
 
 def test_a_command_about_a_prepared_corpus_says_how_to_make_it() -> None:

@@ -189,6 +189,12 @@ def test_a_free_form_question_that_breaks_a_rule_says_which(answer_type, changed
     assert reason(read_question, question(**changed), answer_type) == why
 
 
+def test_a_question_in_a_code_fence_is_read_as_without():
+    """The lenient reading that `flow.py` lists."""
+    plain = question()
+    assert read_question(f"```json\n{plain}\n```", "Integer") == read_question(plain, "Integer")
+
+
 def test_a_multiple_choice_question_has_four_options_and_a_letter():
     found = read_question(letters(), MULTIPLE_CHOICE)
     assert found["options"] == list(OPTIONS.values())
@@ -237,6 +243,9 @@ def test_a_multiple_choice_question_that_breaks_a_rule_says_which(changed, why):
         "What was described earlier as heat?",
         "Based on the analysis, what follows?",
         "What does the following short article claim?",
+        "WHAT DOES THE PASSAGE SAY?",
+        "What does The Following Passage say of the trade?",
+        "Which claim does the first passage make?",
     ],
 )
 def test_questions_that_lean_on_their_source_are_seen(text):
@@ -251,6 +260,10 @@ def test_questions_that_lean_on_their_source_are_seen(text):
         "In a vacuum, a stone falls 20 m. How long does it fall?",
         "Which enzyme was discovered in 1897 and named zymase?",
         "A source of light stands 3 m above a table. How bright is it?",
+        "How many years lie between the passage of the first act (1970) and that of the second?",
+        "Who first sailed the Northwest Passage in 1906?",
+        "Which sea current flows through the Drake Passage?",
+        "A treaty sets 3 % in its first article. Under the second article, 4 % come later. When?",
     ],
 )
 def test_questions_that_stand_alone_pass(text):

@@ -85,7 +85,11 @@ def test_the_rivals_pay_the_same_question_otherwise():
 
 
 def test_an_invalid_question_earns_the_penalty_and_one_left_out_nothing():
-    tasks = [task("bad", None, "code fence"), task("gone"), task("also gone", None, "engine error")]
+    tasks = [
+        task("bad", None, "no JSON object"),
+        task("gone"),
+        task("also gone", None, "engine error"),
+    ]
     found = challenged(tasks, left_out=[{"task_id": "gone"}, {"task_id": "also gone"}])
     assert set(found) == {"bad"}
     assert (found["bad"]["reward"], found["bad"]["components"]) == (-0.1, {"valid": 0.0})

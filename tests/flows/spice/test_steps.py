@@ -272,6 +272,14 @@ def test_a_step_needs_as_many_documents_as_the_corpus_has(place):
         sample_documents(spice, place, 0)
 
 
+def test_the_documents_of_a_step_are_all_different_where_one_lap_ends(place):
+    """Steps of two of three documents: every second one ends a lap."""
+    spice, *_ = prepare(place, documents_per_step=2)
+    for number in range(12):
+        [samples] = sample_documents(spice, place.step(number + 1), number)
+        assert len({r["document_id"] for r in samples.rows()}) == 2
+
+
 def trained_on(place, monkeypatch, settings: list | None = None, **changed: Any) -> list[dict]:
     """The batch of one step; appends the update's settings to `settings`."""
     batches: list[dict] = []
