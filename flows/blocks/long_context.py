@@ -263,6 +263,7 @@ def _questions(path: str, *, needs_answers: bool = False) -> Iterator[_Question]
     if needs_answers and not columns.answers:
         raise ValueError(f"{path} has no column answer, which says what is right")
     num_of_id = Counter[str]()
+    taken = set[str]()
     for number, row in enumerate(read_rows(Path(path)), start=1):
         place = f"{path}, row {number}"
         present = columns
@@ -277,6 +278,9 @@ def _questions(path: str, *, needs_answers: bool = False) -> Iterator[_Question]
         num_of_id[task_id] += 1
         if num_of_id[task_id] > 1:
             task_id = f"{task_id}#{num_of_id[task_id]}"
+        while task_id in taken:
+            task_id += "#"
+        taken.add(task_id)
         yield _Question(place, task_id, row, item)
 
 

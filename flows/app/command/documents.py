@@ -95,11 +95,8 @@ def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:
     if cfg.corpus_profile is not None and _wants_scores(cfg.corpus_profile):
         settings["quality.min_score"] = None
     names = cfg.evaluation.benchmarks
-    files = [Path(name) for name in names if is_file_of_rows(name)]
-    own_files = [
-        Path(name) for name in cfg.evaluation.held_out_sets if (WORKSPACE / name).is_file()
-    ]
-    files = [*own_files, *files]
+    files = [Path(name) for name in cfg.evaluation.held_out_sets if (WORKSPACE / name).is_file()]
+    files += [Path(name) for name in names if is_file_of_rows(name)]
     registered = [
         name
         for name in names

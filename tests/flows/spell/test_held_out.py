@@ -43,10 +43,11 @@ def test_a_question_of_a_file_has_one_answer_or_a_list_of_them(place, tmp_path):
 def test_questions_of_one_id_are_told_apart(place, tmp_path):
     """A file's column `id` may be the document's."""
     same = [{"id": "doc7", "question": "who?", "answer": a, "context": f"{a}."} for a in "xyz"]
+    same.append({"id": "doc7#2", "question": "who?", "answer": "w", "context": "w."})
     tasks, contexts = read(place, tmp_path, *same)
-    assert [t["task_id"] for t in tasks.rows()] == ["doc7", "doc7#2", "doc7#3"]
+    assert [t["task_id"] for t in tasks.rows()] == ["doc7", "doc7#2", "doc7#3", "doc7#2#"]
     text_of = {row["document_id"]: row["text"] for row in contexts.rows()}
-    assert [text_of[t["document_id"]] for t in tasks.rows()] == ["x.", "y.", "z."]
+    assert [text_of[t["document_id"]] for t in tasks.rows()] == ["x.", "y.", "z.", "w."]
 
 
 @pytest.mark.parametrize("answers", [{}, {"answers": []}])
