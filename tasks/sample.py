@@ -6,7 +6,6 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +108,7 @@ def batches_needed(missing: float, size: int, most: int) -> int:
 def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int, size: int) -> Iterator[str]:
     """The documents behind the first `skip`; no `size` of them that are drawn at once are alike."""
     first_lap, start = divmod(skip, len(ids))
-    for order in islice(_orders(len(ids), seed, epoch, size), first_lap, None):
+    for order in itertools.islice(_orders(len(ids), seed, epoch, size), first_lap, None):
         yield from (ids[int(i)].as_py() for i in order[start:])
         start = 0
 

@@ -87,12 +87,12 @@ def scope_iteration(run: Run[Config]) -> tuple[Player, Player]:
     first = run.cfg.first_iteration
     challenger, solver = starting_players(run)
     score_held_out(scope, run.place.iteration(first - 1), solver)
-    num_batches = batches_before(scope)
+    num_drawn = batches_before(scope)
     for t, iteration in run.iterations(first):  # l.3
         if not run.cfg.challenger.is_frozen(t):
             challenger = train_challenger(scope, iteration, challenger, solver)  # l.4-17
-        tasks = collect_tasks(scope, iteration, challenger, solver, num_batches)  # l.19-27
-        num_batches += tasks.num_batches
+        tasks = collect_tasks(scope, iteration, challenger, solver, num_drawn)  # l.19-27
+        num_drawn += tasks.num_batches
         solver = train_solver(scope, iteration, solver, tasks)  # l.28-33
         score_held_out(scope, iteration, solver)
         measure_information(scope, iteration.phase("information"), challenger, tasks)
@@ -183,5 +183,7 @@ def batches_of(num_tasks: int, most: int) -> tuple[int, int]:
     >>> batches_of(5120, 256), batches_of(26, 16), batches_of(5, 16), batches_of(0, 16)
     ((20, 256), (2, 13), (1, 5), (0, 0))
     """
+    if num_tasks == 0:
+        return 0, 0
     num_batches = math.ceil(num_tasks / most)
-    return num_batches, math.ceil(num_tasks / num_batches) if num_batches else 0
+    return num_batches, math.ceil(num_tasks / num_batches)

@@ -34,7 +34,11 @@ REASONS = """
 @click.option("--profile", default="micro", show_default=True, help="Profile of FLOW.")
 @click.option("--corpus", help="A file or folder of text, or a prepared corpus.")
 @click.option("--keep", type=click.IntRange(1), required=True, help="How many tasks to keep.")
-@click.option("--run", "name", help="Name of the run that holds the tasks.  [tasks-METHOD-PROFILE]")
+@click.option(
+    "--run",
+    "name",
+    help="Name of the run that holds the tasks.  [default: tasks-METHOD-PROFILE-CORPUS]",
+)
 @click.option(
     "--auditor",
     metavar="MODEL",

@@ -31,7 +31,11 @@ OF_A_STRONGER_MODEL = "documents"  # the profile of runs on questions that a str
 @click.command()
 @click.argument("flow")
 @click.option("--profile", default="micro", show_default=True, help="Profile of FLOW.")
-@click.option("--run", "name", help="Name of the run that continues from it.  [METHOD-PROFILE]")
+@click.option(
+    "--run",
+    "name",
+    help="Name of the run that continues from it.  [default: METHOD-PROFILE-CORPUS]",
+)
 @click.option("--corpus", help="A file or folder of text, or a prepared corpus.")
 @click.option(
     "--start",
