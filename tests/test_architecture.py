@@ -17,11 +17,18 @@ MAY_IMPORT = {
     "corpus_prep": {"corpus_prep", "warehouse"},
     "warehouse": {"warehouse"},
 }
-METHODS = re.compile(
-    r"scope|spell|spice|rzero|eapo|mae|azr|goose|ssp|challenger|solver|reasoner|questioner|proposer",
-    re.IGNORECASE,
-)
+ROLES = {"challenger", "solver", "reasoner", "questioner", "proposer"}
+# flows that are named for what they make, in words that any package may use
+GENERAL = {"corpus", "distillation", "preferences", "table_questions"}
+METHODS = {path.parent.name for path in (PROJECT / "flows").glob("*/flow.py")} - GENERAL
+NAMED = re.compile("|".join(sorted(METHODS | ROLES)), re.IGNORECASE)
+WORLDS = {path.stem for path in (PROJECT / "flows" / "worlds").glob("*.py")} - {"__init__", "world"}
 LAYOUT = re.compile(r"part-\d|^recipe\.json$|^runs/|\.duckdb$")  # names that the store gives
+
+
+def test_the_newest_methods_and_worlds_are_known():
+    assert {"scope", "ssp", "ttrl"} <= METHODS
+    assert {"built_in", "encyclopaedia", "masked_ledgers", "tables", "trails"} <= WORLDS
 
 
 def files(*packages: str) -> list[Path]:
@@ -118,8 +125,7 @@ def test_no_method_imports_another():
 
 def test_no_method_and_no_shared_module_names_a_built_in_world():
     """They ask the run's; only the run opens it. The demo may name the profile that it plays."""
-    worlds = ("tables", "clusters", "ledgers", "encyclopaedia", "haystacks", "programs", "built_in")
-    named = {f"flows.worlds.{name}" for name in worlds}
+    named = {f"flows.worlds.{name}" for name in WORLDS}
     assert named <= modules().keys()
     wrong = list[str]()
     for path in files("flows"):
@@ -220,9 +226,7 @@ def test_tasks_and_warehouse_name_no_method_and_no_role_of_one():
         for path in files("tasks", "warehouse", "corpus_prep", "flows/app/viewer")
         # a scope is ASGI's
         for word in {*strings(path), *([] if "viewer" in path.parts else names(path))}
-        if any(
-            METHODS.fullmatch(part) for part in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", word)
-        )
+        if any(NAMED.fullmatch(part) for part in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", word))
     ]
     assert wrong == []
 
@@ -231,7 +235,7 @@ def test_queries_of_the_warehouse_name_no_method():
     viewer = (PROJECT / "flows" / "app" / "viewer").rglob("*.sql")
     findings = (PROJECT / "tasks" / "findings").rglob("*.sql")
     for path in (*(PROJECT / "warehouse" / "sql").rglob("*.sql"), *viewer, *findings):
-        assert not re.search(rf"\b({METHODS.pattern})\b", path.read_text(), re.IGNORECASE), path
+        assert not re.search(rf"\b({NAMED.pattern})\b", path.read_text(), re.IGNORECASE), path
 
 
 def joined(path: Path) -> Iterator[str]:

@@ -424,10 +424,11 @@ def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
 
 def _draw_cluster_questions(seed: int, num_tasks: int) -> Iterator[ClusterQuestion]:
     """Questions whose types and numbers of hops take turns, each about its own one of 1,000
-    clusters."""
+    clusters; after these come second questions about the same clusters, and so on."""
     rng = random.Random(seed)
     for i in range(num_tasks):
-        cluster = clusters.world_cluster(seed, i % 1000)
+        turn, number = divmod(i, 1000)
+        cluster = clusters.world_cluster(seed, number)
         task_type = CLUSTER_TASK_TYPES[i % len(CLUSTER_TASK_TYPES)]
         hops = i // len(CLUSTER_TASK_TYPES) % (clusters.MAX_HOPS + 1)
         question = cluster.draw_question(rng, task_type == "finance_math", hops)
@@ -435,9 +436,8 @@ def _draw_cluster_questions(seed: int, num_tasks: int) -> Iterator[ClusterQuesti
         options = []
         if task_type == "multiple_choice":
             options, answer = cluster.draw_options(rng, question, answer)
-        yield ClusterQuestion(
-            f"cluster-{seed}-{i:04d}", task_type, cluster, question, options, answer
-        )
+        task_id = f"{CLUSTER}{seed}-{number:04d}" + (f"-{turn}" if turn else "")
+        yield ClusterQuestion(task_id, task_type, cluster, question, options, answer)
 
 
 # ---- haystacks: clusters hidden among other documents, questions about them, and the sentences

@@ -295,7 +295,13 @@ def test_how_long_runs_take_is_not_told_by_those_on_a_gpu(stores, finished_runs,
 
 
 def test_cells_of_the_phase_diagram_are_kept_too(stores, finished_runs, tmp_path):
-    grid = replace(Grid.load(), methods={"spice": {"profile": "micro", "settings": {}}}, seeds=1)
+    grid = replace(
+        Grid.load(),
+        methods={"spice": {"profile": "micro", "settings": {}}},
+        shapes=["mistake"],
+        shares=[0.4],
+        seeds=1,
+    )
     cell = Cell("spice", "mistake", 0.4)
     write(stores("first"), cell.run_name(0), 0.5, 0.6)
     play.report(grid, play.finished(grid))

@@ -111,6 +111,7 @@ def test_down_ends_a_server_that_answers_nothing_but_errors(
     assert "not marked" in said[0] and said[-1] == "ended server"
 
 
+@pytest.mark.slow
 def test_only_who_knows_the_secret_may_talk_to_the_server(running: Site) -> None:
     answer = httpx.post(f"{running.url}/flows/count", json={}, trust_env=False)
     assert answer.status_code == 401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from flows.runtime.request import Request
 from flows.spell.flow import spell_iteration
+from flows.worlds.clusters import SIZE
 from tasks.monitors.monitor import Alarm
 from tests.support.machines import shared_machines
 from tests.support.workload import assert_as_planned
@@ -112,11 +114,10 @@ def test_responders_read_all_documents_of_the_cluster_and_closed_book_none(
         " 'responder'",
     )
     for prompt in prompts:
-        num_links = sum(
-            word in prompt["text"]
-            for word in (" ruler ", " founder ", " teacher ", " rival ", " ally ", " patron ")
-        )
-        assert (num_links <= 2) if prompt["label"].startswith("closed-book") else (num_links >= 2)
+        shown, _, _ = prompt["text"].partition(" question : ")
+        headings = re.findall(r"\babout (\w+) \.", shown)
+        assert len(set(headings)) == len(headings)
+        assert len(headings) == (0 if prompt["label"].startswith("closed-book") else SIZE)
 
 
 def test_the_same_run_again_rebuilds_nothing(store: Path, played: str) -> None:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from data.micro.training import drills, screening, transcripts
+from data.micro.training import bootstrap, drills, grading, screening, transcripts
 from data.micro.training.bars import BASE, GRADER, Bar, exchanges, passed
-from data.micro.training.bootstrap import Phase, train
+from data.micro.training.bootstrap import Phase, make_grader, train
 from data.micro.training.grading import (
     base_grading,
     direct_verdict,
@@ -222,6 +222,25 @@ def test_a_bar_outside_its_range_fails_the_table_and_one_only_shown_does_not(cap
     assert passed(iter([good, shown]))
     assert not passed(iter([good, bad]))
     assert "FAILS" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("resume", [0, 1])
+def test_the_grader_goes_on_from_its_unfinished_checkpoint_if_it_is_resumed(
+    model, tmp_path, monkeypatch, resume
+):
+    unfinished, base = tmp_path / "grader.unfinished", tmp_path / "base"
+    save_checkpoint(model, unfinished)
+    save_checkpoint(MicroModel(), base)
+    began = []
+    monkeypatch.setattr(grading, "real_answers", lambda *_, **__: [])
+    monkeypatch.setattr(bootstrap, "train", lambda *given: began.append(given))
+    monkeypatch.setattr(bootstrap, "grading_bars", lambda *_: iter(()))
+    assert list(make_grader(unfinished, 0, resume, base)) == []
+    [(trained, phases, _, folder, first_phase)] = began
+    start = load_checkpoint(unfinished if resume else base)
+    for name, values in start.state_dict().items():
+        torch.testing.assert_close(trained.state_dict()[name], values, rtol=0, atol=0)
+    assert len(phases) == 2 and folder == unfinished and first_phase == resume
 
 
 def test_the_sampler_gives_the_words_that_transformers_gives():

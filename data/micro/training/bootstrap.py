@@ -206,7 +206,7 @@ def make_base(unfinished: Path, seed: int, resume: int) -> Iterator[Bar]:
     yield from base_bars(load_checkpoint(unfinished))
 
 
-def make_grader(unfinished: Path, seed: int, base_folder: Path) -> Iterator[Bar]:
+def make_grader(unfinished: Path, seed: int, resume: int, base_folder: Path) -> Iterator[Bar]:
     """The dedicated grader starts from the base model, whose own answers are part of what it
     learns to grade."""
     base = load_checkpoint(base_folder)
@@ -215,7 +215,7 @@ def make_grader(unfinished: Path, seed: int, base_folder: Path) -> Iterator[Bar]
         Phase("grading", 1.4e6, 2e-3, 2e-3, {draw: 1.0}),
         Phase("grading, slower", 2.2e6, 2e-3, 2e-5, {draw: 1.0}),
     )
-    train(load_checkpoint(base_folder), phases, seed, unfinished)
+    train(load_checkpoint(unfinished if resume else base_folder), phases, seed, unfinished, resume)
     yield from grading_bars(base, load_checkpoint(unfinished), "grader", GRADER_LOW)
 
 
@@ -246,7 +246,7 @@ def main() -> None:
     unfinished = args.out.with_name(f"{args.out.name}.unfinished")
     makers = {
         "base": partial(make_base, unfinished, args.seed, args.resume),
-        "grader": partial(make_grader, unfinished, args.seed, args.base),
+        "grader": partial(make_grader, unfinished, args.seed, args.resume, args.base),
         "spell": partial(make_spell, unfinished, args.seed, args.resume, args.base),
     }
     bars = makers[args.which]()

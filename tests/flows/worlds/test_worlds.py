@@ -87,6 +87,17 @@ def test_held_out_tasks_of_clusters_and_ledgers_have_true_references(place):
     assert not CLUSTERS.compare(row("tasks", reference="12"), "21")
 
 
+def test_the_truth_of_a_second_question_about_a_cluster_is_known(place):
+    """The first 1,000 held-out questions are about as many clusters."""
+    assert CLUSTERS.tasks and CLUSTERS.contexts and CLUSTERS.oracle
+    tasks = list(CLUSTERS.tasks(place, seed=7, num_tasks=1003).rows(Task))
+    contexts = CLUSTERS.contexts(place, seed=7, num_tasks=1003).rows()
+    assert [task["document_id"] for task in tasks] == [c["document_id"] for c in contexts]
+    assert len({task["task_id"] for task in tasks}) == 1003
+    assert contexts[1000]["text"] == contexts[0]["text"]
+    assert all(CLUSTERS.oracle(task, task["reference"] or "") for task in tasks)
+
+
 def test_a_question_about_ledgers_is_described_by_its_truth_and_its_length():
     assert LEDGERS.describe
     text = "Nuvihi has 5 vizuri and 8 juviin . how many in all ?"
