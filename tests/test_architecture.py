@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST, pytest_collection_modifyitems
+
 PROJECT = Path(__file__).resolve().parent.parent
 MAY_IMPORT = {
     "flows": {"flows", "tasks", "corpus_prep", "warehouse"},
@@ -275,7 +277,14 @@ def test_only_the_warehouse_opens_duckdb_and_only_it_and_corpus_preparation_writ
 
 
 @pytest.mark.parametrize(
-    "file", ["README.md", ".github/CONTRIBUTING.md", ".github/workflows/ci.yml", ".ci/run"]
+    "file",
+    [
+        "README.md",
+        ".github/CONTRIBUTING.md",
+        ".github/workflows/ci.yml",
+        ".github/workflows/weekly.yml",
+        ".ci/run",
+    ],
 )
 def test_a_make_target_that_is_written_about_exists(file):
     targets = set(re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
@@ -293,6 +302,56 @@ def test_make_help_lists_every_target_that_says_what_it_does() -> None:
     listed = [line.split()[1] for line in printed.stdout.splitlines()]
     assert "smollm2" in described
     assert listed == described
+
+
+def reasons_to_skip() -> dict[str, set[str]]:
+    """The make targets that reasons of skipped tests name, by file."""
+    named: dict[str, set[str]] = {}
+    for path in files("tests"):
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".skipif", ".skip")):
+                text = ast.unparse(node)
+                for target in re.findall(r"make ([a-z][a-z0-9-]*)", text):
+                    named.setdefault(relative(path), set()).add(target)
+    return named
+
+
+def test_a_test_that_waits_for_a_make_target_is_run_by_some_workflow():
+    workflows = "".join(
+        path.read_text() for path in sorted((PROJECT / ".github/workflows").glob("*.yml"))
+    )
+    run = set(re.findall(r"run: make ([a-z0-9-]+)", workflows))
+    waiting = reasons_to_skip()
+    assert set[str]().union(*waiting.values()) == {"companions", "loaders", "test-cluster"} <= run
+    others = (PROJECT / "Makefile").read_text().partition("\ntest-others:")[2].partition("\n\n")[0]
+    assert "test-others" in run
+    assert [
+        file
+        for file, targets in waiting.items()
+        if targets & {"companions", "loaders"} and file not in others
+    ] == []
+
+
+def test_files_of_fast_tests_come_first_and_then_slow_ones_by_duration():
+    class Item:
+        def __init__(self, file: str, is_slow: bool = False) -> None:
+            self.path = PROJECT / "tests" / file
+            self._is_slow = is_slow
+
+        def get_closest_marker(self, name: str) -> bool:
+            return self._is_slow and name == "slow"
+
+    given = [
+        Item("app/test_short.py", is_slow=True),
+        Item(LONGEST[1], is_slow=True),
+        Item(LONGEST[0]),  # a fast test in a file with a slow one
+        Item(LONGEST[0], is_slow=True),
+        Item("app/test_fast.py"),
+    ]
+    items = [*given]
+    pytest_collection_modifyitems(items)  # pyright: ignore[reportArgumentType]
+    assert items == [given[4], given[2], given[3], given[1], given[0]]
+    assert [name for name in LONGEST if not (PROJECT / "tests" / name).is_file()] == []
 
 
 def test_the_readme_begins_with_the_demo_and_the_tests_and_stays_short() -> None:

@@ -16,12 +16,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.app.command.demo import ANSWERS, BFLOAT16, EXAMPLES, MODEL, has_amx
+from flows.app.command.demo import ANSWERS, BFLOAT16, EXAMPLES, has_amx
 from flows.corpus.flow import prepare_corpus
 from flows.runtime.request import Request
 from flows.runtime.store_root import SOURCE
 from flows.spell.flow import spell_iteration
 from tasks.rollouts.tokens import count_tokens
+from tests.support import smollm2
 from warehouse.query import query
 
 pytestmark = pytest.mark.slow
@@ -40,14 +41,7 @@ SHORT = {
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    file = MODEL / "config.json"
-    if not file.exists():
-        made = subprocess.run(
-            ["make", str(file.relative_to(SOURCE))], cwd=SOURCE, capture_output=True
-        )
-        if made.returncode:
-            pytest.skip(f"no wheel of the model: {made.stderr.decode()[-200:]}")
-    return MODEL
+    return smollm2.made()
 
 
 @pytest.fixture(scope="module")

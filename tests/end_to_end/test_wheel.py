@@ -4,10 +4,12 @@ and its files are in SELFPLAY_HOME alone."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -148,6 +150,27 @@ def test_a_wheel_runs_the_demo_and_writes_only_to_the_users_workspace(
     assert listing(*(SOURCE / folder for folder in FILES)) == checkout
     assert [path.name for path in installed.folder.iterdir()] == [installed.home.name]
     assert sorted(path.name for path in installed.home.iterdir()) == [".env", "data"]
+
+
+def test_texts_of_others_come_with_their_sources_and_licences(installed: Installed) -> None:
+    folder = installed.packages / "data" / "english"
+    described = (folder / "README.md").read_text(encoding="utf-8")
+    texts = sorted(file.name for file in folder.glob("*.jsonl"))
+    assert len(texts) >= 9
+    assert [name for name in texts if f"| {name} |" not in described] == []
+    [metadata] = installed.packages.glob("selfplay_flows-*.dist-info/METADATA")
+    licence = "License-Expression: Apache-2.0 AND CC-BY-SA-3.0 AND CC-BY-4.0\n"
+    assert licence in metadata.read_text(encoding="utf-8")
+
+
+def test_a_file_that_a_benchmark_gives_as_its_origin_is_there(installed: Installed) -> None:
+    named = set[str]()
+    for package in ("data", "flows"):
+        for file in (installed.packages / package).rglob("*.toml"):
+            origin = str(tomllib.loads(file.read_text(encoding="utf-8")).get("origin", ""))
+            named |= set(re.findall(r"(?<!\S)data/\S+\.md", origin))
+    assert "data/english/README.md" in named
+    assert [name for name in named if not (installed.packages / name).is_file()] == []
 
 
 def test_a_method_of_the_users_own_is_a_folder_beside_them(installed: Installed) -> None:

