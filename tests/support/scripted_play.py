@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -130,7 +131,9 @@ class ScriptedEngine:
 
 
 def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every fleet reply by the script, and every update run in this process."""
+    """Let every fleet reply by the script, and every update run in this process. Reports run their
+    queries and paint their figures, but nothing is laid out and written as SVG, which takes longer
+    than all else in them: `tests/tasks/reports` and the runs with real engines do that."""
 
     def roll_out(
         self: Fleet,
@@ -157,6 +160,10 @@ def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return update(job)
 
+    def print_no_svg(self: FigureCanvasSVG, buffer: TextIO, **_: Any) -> None:
+        buffer.write("<svg ></svg>")
+
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", print_no_svg)
     monkeypatch.setattr(Fleet, "roll_out", roll_out)
     monkeypatch.setattr(Fleet, "reply_logprobs", weigh)
     monkeypatch.setattr(Trainer, "train", train)

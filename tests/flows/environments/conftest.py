@@ -14,6 +14,7 @@ from tasks.readers.copies import Instructions
 from tasks.scorers.equality import agree
 from tests.support.rows import publish, row, turn
 from warehouse.schemas import ANSWERS
+from warehouse.store import Store
 
 WORDS = "Give the final answer inside \\boxed{the town of Arvel}, after a word of explanation."
 # reference, its type, options
@@ -39,10 +40,10 @@ FORMS = [
     "\\boxed{{the town of Arvel}}",
     "not \\boxed{{{reference}}}",
 ]
-HOSTILE = "\\boxed{9^{9^{9^{9}}}}"  # runs until it is killed: the last reply of every tenth task
+HOSTILE = "\\boxed{9^{9^{9^{9}}}}"  # runs until it is killed: the last reply to the first task
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def environment() -> Environment:
     rows = [
         {
@@ -66,21 +67,22 @@ def environment() -> Environment:
     return Environment("made-up", rows, scorer)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def replies(environment) -> list[tuple[dict, str]]:
     """(task, reply): 8 replies to each of 25 tasks."""
     pairs = []
     for i, task in enumerate(environment.tasks):
         texts = [form.format(reference=task["reference"]) for form in FORMS]
-        if i % 10 == 0:
+        if i == 0:
             texts[-1] = HOSTILE
         pairs += [(task, text) for text in texts]
     return pairs
 
 
-@pytest.fixture
-def our_scores(place, environment, replies) -> list[float | None]:
+@pytest.fixture(scope="module")
+def our_scores(environment, replies, tmp_path_factory) -> list[float | None]:
     """What the stages `read` and `match` make of the replies: 1, 0, or None if unscorable."""
+    place = Store(tmp_path_factory.mktemp("scores")).run("r").iteration(1)
     instructions = Instructions(environment.scorer.instructions)
     reader = Reader(reads("answer", last_box).read, whole=True, instructions=instructions)
     prompts = publish(
