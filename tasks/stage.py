@@ -41,8 +41,8 @@ import operator
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints, is_typeddict, overload
 
@@ -51,7 +51,13 @@ from pydantic import BaseModel
 
 from tasks.processes.meter import Meter
 from warehouse.address import Address
-from warehouse.code import fingerprint, module_fingerprint
+from warehouse.code import (
+    fingerprint,
+    held_by,
+    is_project_object,
+    methods_fingerprint,
+    module_fingerprint,
+)
 from warehouse.draft import Draft, count_reasons, hash_json, to_chunks
 from warehouse.freshness import Again, key_of
 from warehouse.schemas import Row, Schema
@@ -76,8 +82,9 @@ def stage(
     tables of one kind at one place.
 
     Parameters named in `tools` (engines, progress) do the work but do not change the result: the
-    recipe has their names, its key does not. `code` names what they run in other processes:
-    functions, or modules that are too heavy to import.
+    recipe has their names, its key does not. If one does change it in part, as an engine does by
+    its precision, it says so as its `recipe_identity`. `code` names what tools run in other
+    processes: functions, or modules that are too heavy to import.
 
     The decorator fills in four parameters, if the function has them: `draft`, to write files beside
     the rows; `shards`, a place for partial results that should survive a kill; `behind`, the writes
@@ -101,7 +108,13 @@ def stage(
                 for name, value in bound.arguments.items()
                 if name not in tools and name not in FROM_STORE
             }
-            recipe = make_recipe(function, decisive, schema, code) | {"tools": list(tools)}
+            by_tools = {
+                name: bound.arguments[name].recipe_identity()
+                for name in tools
+                if hasattr(bound.arguments[name], "recipe_identity")
+            }
+            recipe = make_recipe(function, decisive | by_tools, schema, code)
+            recipe["tools"] = list(tools)
             call = _Call(place, address, schema, function, bound, recipe)
             table = call.fresh_table()
             if table is None:
@@ -263,12 +276,14 @@ def make_recipe(
 ) -> dict[str, Any]:
     """Everything that determines the result: code, columns, inputs by content, and parameters.
 
-    Its `key` is a hash of all that.
+    The code is that of the function, and of the methods of the objects that it is given. The `key`
+    of the recipe is a hash of all that.
     """
     fingerprints = [fingerprint(function)]
     for part in code:  # what the tools run in other processes
         is_module = isinstance(part, str)
         fingerprints.append(module_fingerprint(part) if is_module else fingerprint(part))
+    fingerprints += map(methods_fingerprint, set(_kinds(arguments)))
     inputs = {name: value for name, value in arguments.items() if isinstance(value, Table)}
     recipe = {
         "stage": f"{function.__module__}.{function.__qualname__}",
@@ -283,7 +298,11 @@ def make_recipe(
 
 
 def describe(value: Any) -> Any:
-    """A parameter as JSON: tables by content, functions by their code, models by their fields."""
+    """A parameter as JSON: tables by content, functions by their code, models by their fields.
+
+    Of a function within a function, the variables that it holds count, too; of a bound method, its
+    object.
+    """
     if isinstance(value, Table):
         return {"address": value.address, "content_hash": value.content_hash}
     if hasattr(value, "recipe_identity"):
@@ -297,7 +316,12 @@ def describe(value: Any) -> Any:
             "kwargs": describe(value.keywords),
         }
     if callable(value):
-        return {"code": fingerprint(value)}
+        described = {"code": fingerprint(value)}
+        if held := held_by(inspect.unwrap(value)):
+            described["holds"] = describe(held)
+        return described
+    if is_project_object(value) and is_dataclass(value):
+        return describe(held_by(value))
     if isinstance(value, dict):
         return {str(name): describe(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -305,6 +329,21 @@ def describe(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value
+
+
+def _kinds(value: Any) -> Iterator[type]:
+    """The project's classes of a value and of all that it holds."""
+    if isinstance(value, Table):
+        return
+    if is_project_object(value):
+        yield type(value)
+    parts = held_by(value)
+    if isinstance(value, dict):
+        parts = value
+    elif isinstance(value, (list, tuple)):
+        parts = dict(enumerate(value))
+    for part in parts.values():
+        yield from _kinds(part)
 
 
 # ---- the rows of tables ----

@@ -2,14 +2,15 @@
 
 A stage is stale if its code changed. Its code is all that it reaches: the names it mentions are
 followed through its module's globals to every function, class and constant in the packages that
-decide results. Annotations are not followed, nor is this package, which only stores what stages
-make. An object that is neither function, class nor constant (a schema, a compiled template) is not
-inspected.
+decide results, and the methods of the objects that it is given (`methods_fingerprint`). Annotations
+are not followed, nor is this package, which only stores what stages make. Objects of other
+libraries in a module's globals (a schema, a compiled template) are not inspected.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import hashlib
 import importlib.util
@@ -17,10 +18,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from numbers import Number
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from pydantic import BaseModel
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 PACKAGES = ("flows", "tasks", "corpus_prep")
@@ -48,8 +52,84 @@ def module_fingerprint(name: str) -> dict[str, str]:
     It includes the project's modules that the module imports.
     """
     hashes: dict[str, str] = {}
-    _follow_imports(ast.parse(f"from {name} import *"), hashes)
+    _follow_imports(ast.parse(f"from {name} import *"), "", hashes)
     return dict(sorted(hashes.items()))
+
+
+@functools.cache
+def methods_fingerprint(kind: type) -> dict[str, str]:
+    """The fingerprint of the methods of a class and its bases, so far as they are project code.
+
+    For objects whose fields are known by value: the defaults of a class, its checks by pydantic and
+    `recipe_identity` have already had their effect on these, and do not count.
+    """
+    hashes: dict[str, str] = {}
+    for base in kind.__mro__:
+        if _is_ours(base):
+            for method in _methods(base):
+                _follow(method, hashes)
+    return dict(sorted(hashes.items()))
+
+
+def _methods(kind: type) -> Iterator[Callable[..., Any]]:
+    """The functions that the body of a class defines, without those listed above."""
+    checks = {"recipe_identity"}
+    if issubclass(kind, BaseModel):
+        decorators = kind.__pydantic_decorators__
+        for decorated in (
+            decorators.field_validators,
+            decorators.model_validators,
+            decorators.field_serializers,
+            decorators.model_serializers,
+        ):
+            checks |= decorated.keys()
+    file = inspect.getsourcefile(kind)
+    for name, value in vars(kind).items():
+        if isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, functools.cached_property):
+            value = value.func
+        elif isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        method: Any = inspect.unwrap(value) if callable(value) else None
+        is_written_here = inspect.isfunction(method) and method.__code__.co_filename == file
+        if is_written_here and name not in checks:
+            yield method
+
+
+def _is_ours(kind: Any) -> bool:
+    """Whether a function or class is code of the packages that decide results."""
+    return kind.__module__.split(".")[0] in PACKAGES
+
+
+def is_project_object(value: Any) -> bool:
+    """Whether a value is an instance of a class of the packages that decide results."""
+    return not isinstance(value, (str, Number, bytes, Enum)) and _is_ours(type(value))
+
+
+def held_by(value: Any) -> dict[str, Any]:
+    """What a callable or an object of the project holds beside its code, by name.
+
+    Of a function within a function: the outer variables that it uses, without itself. Of a bound
+    method: its object. Of a partial: its function and arguments. Of a dataclass or a pydantic
+    model: its fields. Of anything else: nothing.
+    """
+    if inspect.isfunction(value):
+        nonlocals = inspect.getclosurevars(value).nonlocals
+        return {
+            name: held
+            for name, held in nonlocals.items()
+            if held is not value and name != "__class__"  # which stands for `super()`
+        }
+    if inspect.ismethod(value):
+        return {"function": value.__func__, "self": value.__self__}
+    if isinstance(value, functools.partial):
+        return {"function": value.func, "args": value.args, "keywords": value.keywords}
+    if is_project_object(value) and dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if is_project_object(value) and isinstance(value, BaseModel):
+        return dict(value)
+    return {}
 
 
 def _follow(thing: Any, hashes: dict[str, str]) -> None:
@@ -72,7 +152,7 @@ def _follow(thing: Any, hashes: dict[str, str]) -> None:
     for mentioned, value in _mentions(tree, namespace):
         if not mentioned.startswith("__"):
             _reach(f"{thing.__module__}.{mentioned}", value, hashes)
-    _follow_imports(tree, hashes)
+    _follow_imports(tree, namespace.get("__package__") or "", hashes)
 
 
 def _is_built_in(thing: Any) -> bool:
@@ -85,14 +165,17 @@ def _is_built_in(thing: Any) -> bool:
 
 
 def _reach(name: str, value: Any, hashes: dict[str, str]) -> None:
-    """Add what a mentioned name stands for.
+    """Add what a mentioned name stands for, and all that it holds.
 
     Project code is followed, a constant counts by value, item by item.
     """
     value = inspect.unwrap(value)  # functools.cache and the like wrap the function
     if inspect.isfunction(value) or inspect.isclass(value):
-        if value.__module__.split(".")[0] in PACKAGES:
-            _follow(value, hashes)
+        if not _is_ours(value):
+            return
+        _follow(value, hashes)
+    elif is_project_object(value):
+        _follow(type(value), hashes)
     elif isinstance(value, (str, bytes, Number)):  # numpy's numbers too
         hashes[name] = _digest(repr(value))
     elif isinstance(value, re.Pattern):
@@ -108,34 +191,62 @@ def _reach(name: str, value: Any, hashes: dict[str, str]) -> None:
         hashes[name] = _digest(str(len(value)))
         for i, item in enumerate(value):
             _reach(f"{name}[{i}]", item, hashes)
+    for part, held in held_by(value).items():
+        _reach(f"{name}.{part}", held, hashes)
 
 
-def _follow_imports(tree: ast.AST, hashes: dict[str, str]) -> None:
+def _follow_imports(tree: ast.AST, package: str, hashes: dict[str, str]) -> None:
     """Add the modules that are imported inside a function, or in a module that counts whole.
 
-    For `from tasks.x import y` there, all of tasks.x counts.
+    For `from tasks.x import y` there, all of tasks.x counts, and tasks.x.y if it is a module.
+    Relative imports are those of `package`.
     """
     for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or node.level:
-            continue
-        name = node.module
-        if name and name.split(".")[0] in PACKAGES and name not in hashes:
-            origin = getattr(importlib.util.find_spec(name), "origin", None)
-            if not origin:
-                continue
-            module = _module(origin, Path(origin).stat().st_mtime_ns)
-            hashes[name] = _digest(ast.dump(module))
-            _follow_imports(module, hashes)
+        if isinstance(node, ast.ImportFrom):
+            name = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            _follow_module(name, hashes)
+            for alias in node.names:
+                _follow_module(f"{name}.{alias.name}", hashes)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                _follow_module(alias.name, hashes)
+
+
+def _follow_module(name: str, hashes: dict[str, str]) -> None:
+    """Add a module and the project's modules that it imports, if it is one of the project."""
+    if name.split(".")[0] not in PACKAGES or name in hashes:
+        return
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # what is imported is a name in a module, which has no submodules
+        return
+    if spec is None or not spec.has_location or spec.origin is None:
+        return
+    module = _module(spec.origin, Path(spec.origin).stat().st_mtime_ns)
+    hashes[name] = _digest(ast.dump(module))
+    _follow_imports(module, spec.parent or "", hashes)
 
 
 def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The globals that a syntax tree mentions, also as attributes of the project's modules."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in namespace:
-            yield node.id, namespace[node.id]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = namespace.get(node.value.id)
-            if inspect.ismodule(module) and module.__name__.split(".")[0] in PACKAGES:
-                yield f"{node.value.id}.{node.attr}", getattr(module, node.attr, None)
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            named = _global(node, namespace)
+            if named is not None:
+                yield named
+
+
+def _global(node: ast.expr, namespace: dict[str, Any]) -> tuple[str, Any] | None:
+    """The name and value of `x`, `module.x` or `package.module.x` that stands for a global."""
+    if isinstance(node, ast.Name) and node.id in namespace:
+        return node.id, namespace[node.id]
+    if isinstance(node, ast.Attribute):
+        owner = _global(node.value, namespace)
+        if owner is not None and inspect.ismodule(owner[1]):
+            name, module = owner
+            if module.__name__.split(".")[0] in PACKAGES:
+                return f"{name}.{node.attr}", getattr(module, node.attr, None)
+    return None
 
 
 def _parse(thing: Any) -> ast.AST:

@@ -52,6 +52,10 @@ class Fleet:
         """
         return self._pool.config
 
+    def recipe_identity(self) -> Row:
+        """What a recipe holds of the engines: the settings that change what they sample."""
+        return self.config.model_dump(mode="json", include={"max_model_len", "yarn", "dtype"})
+
     @property
     def num_gpus(self) -> int:
         """The number of GPUs in use."""

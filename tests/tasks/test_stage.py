@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from tasks.engines.fleet import Fleet
 from tasks.models.engine import EngineConfig
+from tasks.models.yarn import Yarn
 from tasks.stage import rows_of, stage
 from tests.support.rows import publish, row
 from warehouse import status
@@ -89,6 +90,37 @@ def test_tools_are_no_part_of_the_recipe(place):
     draw(place, calls=(calls := ["another tool"]))
     assert calls == ["another tool"]
     assert "calls" not in table.recipe["params"]
+
+
+class Calls(list):
+    """A tool that changes the rows by its precision."""
+
+    precision = "float32"
+
+    def recipe_identity(self) -> dict[str, str]:
+        return {"precision": self.precision}
+
+
+def test_what_a_tool_states_of_itself_is_part_of_the_recipe(place, said):
+    assert draw(place, calls=Calls()).recipe["params"]["calls"] == {"precision": "float32"}
+    assert draw(place, calls=(again := Calls())).num_rows == 2
+    assert again == []
+    other = Calls()
+    other.precision = "bfloat16"
+    said()
+    draw(place, calls=other)
+    assert other == ["draw"]
+    assert "made with calls.precision float32, now bfloat16" in said()[0]
+
+
+def test_engines_state_what_changes_their_replies(tmp_path):
+    def stated(**settings: Any) -> dict[str, Any]:
+        config = EngineConfig(model="m", max_model_len=64, **settings)
+        return Fleet(config, 1, tmp_path).recipe_identity()
+
+    assert stated() == stated(max_num_seqs=1, gpu_memory_utilization=0.5, place="ray")
+    assert stated() != stated(dtype="bfloat16")
+    assert stated() != stated(yarn=Yarn(factor=2.0))
 
 
 def test_a_changed_parameter_remakes_the_table_and_is_named(place, said):

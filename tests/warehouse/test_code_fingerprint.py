@@ -1,18 +1,30 @@
+import ast
+import dataclasses
 import importlib
+import importlib.util
 import inspect
 import operator
 import subprocess
 import sys
 from pathlib import Path
 from pkgutil import walk_packages
+from types import ModuleType
 
 import pytest
 
 import tasks
-from warehouse.code import fingerprint
+from tasks.ask import ask
+from tasks.benchmarks.item_scores import score_items
+from tasks.prompt import Prompt, Template
+from tasks.read import read, reads
+from tasks.readers.copies import Instructions
+from tasks.stage import describe, make_recipe
+from warehouse.code import PACKAGES, fingerprint, methods_fingerprint, module_fingerprint
+from warehouse.schemas import ANSWERS, PROMPTS
 
 PROJECT = Path(__file__).resolve().parents[2]
 STAGE = '''
+import dataclasses
 import functools
 import json
 import re
@@ -20,6 +32,8 @@ import typing
 from typing import overload
 
 import madeup_more
+import madeup_parts.inner
+from pydantic import BaseModel, field_validator
 
 LIMIT = 3
 WORDS = re.compile("a+")
@@ -78,32 +92,115 @@ def late(n):
     return slow(n)
 
 
+@dataclasses.dataclass(frozen=True)
+class Scorer:
+    names: tuple
+    score: typing.Any
+
+    def best(self, n):
+        return helper(n)
+
+    def recipe_identity(self):
+        return {"names": self.names}
+
+
+class Limits(BaseModel):
+    most: int = 3
+
+    @field_validator("most")
+    @classmethod
+    def positive(cls, value):
+        return value
+
+    @property
+    def least(self):
+        return own_size()
+
+
+SCORERS = {"one": Scorer(("em",), helper)}
+SCORE = functools.partial(typed_helper, 2)
+LIMITS = Limits()
+READ = SCORERS["one"].best
+
+
+def score(n):
+    return SCORERS["one"].score(n), SCORE(n), LIMITS.most, madeup_parts.inner.part(n), READ(n)
+
+
+def relative(n):
+    from madeup_parts import inner
+
+    return inner.part(n)
+
+
+def weighted(weight):
+    def reward(n):
+        return weight * n
+
+    return reward
+
+
+REWARD = weighted(1.0)
+
+
+def rewarded(n):
+    return REWARD(n)
+
+
 def unrelated(n):
     return n
 '''
+PART = """from . import deep
+
+
+def part(n):
+    return n
+"""
+DEEP = "def deep(n):\n    return n\n"
+MODULES = {
+    "madeup": "madeup.py",
+    "madeup_more": "madeup_more.py",
+    "madeup_late": "madeup_late.py",
+    "madeup_parts": "madeup_parts/__init__.py",
+    "madeup_parts.inner": "madeup_parts/inner.py",
+    "madeup_parts.deep": "madeup_parts/deep.py",
+}
 MORE = "def other(n):\n    return n\n"
 LATE = "import missing_heavy_library\n\ndef slow(n):\n    return n\n"
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    """Writes the three modules with the given edits and returns the fingerprint of a function in
-    the first."""
-    monkeypatch.setattr("warehouse.code.PACKAGES", ("madeup", "madeup_more", "madeup_late"))
+def written(tmp_path, monkeypatch):
+    """Writes the modules with the given edit, and imports the first."""
+    packages = ("madeup", "madeup_more", "madeup_late", "madeup_parts")
+    monkeypatch.setattr("warehouse.code.PACKAGES", packages)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "madeup_parts").mkdir()
+    texts = dict(zip(MODULES, (STAGE, MORE, LATE, "", PART, DEEP), strict=True))
 
-    def write(old: str = "", new: str = "", function: str = "make") -> dict[str, str]:
-        assert old in STAGE + MORE + LATE
-        for name, text in {"madeup": STAGE, "madeup_more": MORE, "madeup_late": LATE}.items():
-            (tmp_path / f"{name}.py").write_text(text.replace(old, new) if old else text)
+    def write(old: str = "", new: str = "") -> ModuleType:
+        assert any(old in text for text in texts.values())
+        for name, text in texts.items():
+            (tmp_path / MODULES[name]).write_text(text.replace(old, new) if old else text)
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
-        return fingerprint(getattr(importlib.import_module("madeup"), function))
+        return importlib.import_module("madeup")
 
     yield write
-    for name in ("madeup", "madeup_more", "madeup_late"):
+    for name in MODULES:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def package(written):
+    """Writes the modules with the given edit, and returns the fingerprint of a function in the
+    first."""
+
+    def write(old: str = "", new: str = "", function: str = "make") -> dict[str, str]:
+        return fingerprint(getattr(written(old, new), function))
+
+    return write
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
@@ -171,6 +268,72 @@ def test_a_module_imported_inside_a_function_counts_without_being_imported(packa
     assert "missing_heavy_library" not in sys.modules
 
 
+def test_a_module_imported_from_a_package_counts_and_what_it_imports_relatively(package):
+    before = package(function="relative")
+    assert {"madeup_parts", "madeup_parts.inner", "madeup_parts.deep"} <= before.keys()
+    after = package("def deep(n):\n    return n", "def deep(n):\n    return -n", "relative")
+    assert changed(before, after) == {"madeup_parts.deep"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("return deeper(n)", "return deeper(n + 1)", {"madeup.helper"}),
+        (
+            'Scorer(("em",)',
+            'Scorer(("f1",)',
+            {"madeup.SCORERS['one'].names[0]", "madeup.READ.self.names[0]"},
+        ),
+        ("partial(typed_helper, 2)", "partial(typed_helper, 3)", {"madeup.SCORE.args[0]"}),
+        ("LIMITS = Limits()", "LIMITS = Limits(most=4)", {"madeup.LIMITS.most"}),
+        (
+            "def part(n):\n    return n",
+            "def part(n):\n    return -n",
+            {"madeup_parts.inner.part"},
+        ),
+    ],
+    ids=["a field's function", "a field", "a partial", "a model's field", "a package's module"],
+)
+def test_objects_among_globals_count_by_what_they_hold(package, old, new, names):
+    before = package(function="score")
+    assert changed(before, package(old, new, function="score")) == names
+
+
+def test_what_a_function_within_a_function_holds_counts(package):
+    before = package(function="rewarded")
+    after = package("REWARD = weighted(1.0)", "REWARD = weighted(2.0)", function="rewarded")
+    assert changed(before, after) == {"madeup.REWARD.weight"}
+
+
+def test_two_functions_or_methods_that_hold_other_values_are_described_differently(written):
+    module = written()
+    assert describe(module.weighted(1.0)) == describe(module.weighted(1.0))
+    assert describe(module.weighted(1.0)) != describe(module.weighted(2.0))
+    one, two = (module.Scorer((name,), module.helper) for name in "ab")
+    assert describe(one.best) == describe(one.best) != describe(two.best)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "names"),
+    [
+        ("Scorer", "return deeper(n)", "return deeper(n + 1)", {"madeup.helper"}),
+        ("Scorer", "    return helper(n)\n\n    def r", "    return n\n\n    def r", None),
+        ("Limits", "def own_size():\n    return 1", "def own_size(): ...", {"madeup.own_size"}),
+        ("Limits", "return value", "return value + 0", set()),
+        ("Limits", "most: int = 3", "most: int = 4", set()),
+        ("Scorer", '{"names": self.names}', '{"names": self.names, "n": 1}', set()),
+    ],
+    ids=["a method's helper", "a method", "a property's", "a check", "a default", "its identity"],
+)
+def test_the_methods_of_an_object_count(written, kind, old, new, names):
+    before = methods_fingerprint(getattr(written(), kind))
+    after = methods_fingerprint(getattr(written(old, new), kind))
+    if names is None:
+        assert "madeup.Scorer.best" in changed(before, after)
+    else:
+        assert changed(before, after) == names
+
+
 @pytest.mark.parametrize(
     ("old", "new", "names"),
     [
@@ -183,6 +346,62 @@ def test_a_module_imported_inside_a_function_counts_without_being_imported(packa
 def test_a_function_with_overloads_is_known_by_its_code(package, old, new, names):
     before = package(function="typed")
     assert changed(before, package(old, new, function="typed")) == names
+
+
+def test_how_replies_are_read_and_prompts_rendered_is_in_the_recipes():
+    template = Template("solver", "{{ question }}")
+    reader = dataclasses.replace(
+        reads("answer", str.strip), instructions=Instructions.of([template.text])
+    )
+    code = make_recipe(inspect.unwrap(read(ANSWERS)), {"reader": reader}, ANSWERS)["code"]
+    assert {
+        "tasks.read.Reader.rows",
+        "tasks.read.reason",
+        "tasks.readers.copies.Instructions.holds",
+        "tasks.readers.copies.LONGEST_CHANCE",
+    } <= code.keys()
+    prompt = Prompt("solver", (template,), variables=no_variables)
+    code = make_recipe(inspect.unwrap(ask), {"prompt": prompt}, PROMPTS)["code"]
+    assert {"tasks.prompt.Template.render", "tasks.rollouts.neutral.neutralise"} <= code.keys()
+
+
+def no_variables() -> list:
+    return []
+
+
+def test_the_rules_that_score_benchmarks_are_in_the_recipe_of_scores():
+    code = fingerprint(inspect.unwrap(score_items))
+    assert {
+        "tasks.scorers.short.score",
+        "tasks.scorers.rules.same_mathematics",
+        "tasks.scorers.tables.score",
+    } <= code.keys()
+
+
+def test_all_project_modules_that_the_trainer_imports_are_in_the_recipe_of_updates():
+    reached = set[str]()
+    waiting = ["tasks.training.trainer"]
+    while waiting:
+        name = waiting.pop()
+        spec = importlib.util.find_spec(name)
+        if name in reached or spec is None or spec.origin is None:
+            continue
+        reached.add(name)
+        for node in ast.walk(ast.parse(Path(spec.origin).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                found = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+                waiting += [name for name in found if is_module(name)]
+    assert {"tasks.training.head", "tasks.training.policy_files"} <= reached
+    assert reached == module_fingerprint("tasks.training.trainer").keys()
+
+
+def is_module(name: str) -> bool:
+    if name.split(".")[0] not in PACKAGES:
+        return False
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def test_how_stages_are_made_is_part_of_no_stage_s_code():
