@@ -19,8 +19,8 @@ if [ -n "$have" ] && [ "$have" != "$kind" ]; then
     rm -rf .venv
 fi
 [ -x "$python" ] || "${PYTHON:-python3}" -m venv .venv
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-    echo "selfplay needs Python 3.11 or newer: remove .venv and name one, as in \`make install PYTHON=python3.11\`" >&2
+if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'; then
+    echo "selfplay needs Python 3.11, 3.12 or 3.13: remove .venv and name one, as in \`make install PYTHON=python3.11\`" >&2
     exit 1
 fi
 rm -f "$stamp"

@@ -173,7 +173,7 @@ class ChallengerSettings(Settings):
     prompts_per_step: int = Field(
         default=64, ge=1, description="documents in a step, each with a group of tasks"
     )
-    group_size: int = Field(default=8, ge=1, description="G")
+    group_size: int = Field(default=8, ge=1, description="G: tasks for each document")
     solver_rollouts: int = Field(default=8, ge=1, description="N, behind each task's difficulty")
     search_turns: Shares[NumberKey] = Field(
         default={1: 4, 2: 3, 3: 2},
@@ -241,7 +241,7 @@ class SolverSettings(Settings):
 
     steps: int = Field(default=20, ge=0, description="updates of the Solver in an iteration")
     prompts_per_step: int = Field(default=256, ge=1, description="tasks in a step")
-    group_size: int = Field(default=8, ge=1, description="G")
+    group_size: int = Field(default=8, ge=1, description="G: answers to each task")
     temperature: float = Field(default=1.0, gt=0, description="of answers")
     reward: SolverReward = SolverReward()
     update: SolverUpdate = SolverUpdate()

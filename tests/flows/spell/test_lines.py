@@ -158,6 +158,17 @@ def test_a_baseline_is_asked_with_its_own_prompts_and_template(cfg):
     )
 
 
+def test_held_out_contexts_are_shown_in_one_line_as_documents_are_in_training(cfg):
+    text = row("documents", document_id="a", text="Ada was born.\nShe grew up.")
+    task = row("tasks", task_id="t", document_id="a", task_type="general_qa", text="who?")
+    for baseline in (None, *cfg.evaluation.baselines[:2]):
+        role = Roles(cfg).held_out_responder(cfg, 640, baseline)
+        (values,) = role.variables([task], [text])
+        (template,) = role.templates
+        shown = template.render(**values)
+        assert shown.endswith("Text: Ada was born. She grew up.\nQuestion: who?\nAnswer:")
+
+
 def test_lines_ask_one_type_of_question():
     with pytest.raises(ValueError, match=r'set task_types = \["general_qa"\]'):
         profile.load(Config, "smollm2", {"task_types": ["general_qa", "finance_math"]})
