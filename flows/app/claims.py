@@ -400,7 +400,7 @@ def counted(seeds: Collection[Seed], needed: int) -> str:
 
 
 def summary(values: Sequence[float]) -> str:
-    """The mean over seeds and its 95 % interval.
+    """The mean over seeds and its 95% interval.
 
     >>> summary([0.25, 0.25, 0.25]), summary([0.5])
     ('0.250 [0.250, 0.250]', '0.500')

@@ -26,7 +26,7 @@ PANEL_INCHES = 0.55  # of its title and axis, beside its rows
 
 @dataclass(frozen=True)
 class Effect:
-    """A claim's effect on held-out scores, its 95 % interval, its threshold and the verdict."""
+    """A claim's effect on held-out scores, its 95% interval, its threshold and the verdict."""
 
     claim: str
     mean: float

@@ -1,6 +1,6 @@
 """What a number of seeds can show: the interval of a mean, and the verdict on a claim.
 
-A claim is *shown* if the whole 95 % interval lies on its side of the threshold, *contradicted* if
+A claim is *shown* if the whole 95% interval lies on its side of the threshold, *contradicted* if
 the whole interval lies on the other side, and else the runs *cannot tell*. For the last case the
 smallest effect that these runs could have shown says whether more seeds are worth playing.
 """
@@ -23,7 +23,7 @@ CANNOT_TELL = "cannot tell"
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds, and where it lies with a confidence of 95 %."""
+    """A mean over seeds, and where it lies with a confidence of 95%."""
 
     mean: float
     low: float

@@ -191,7 +191,7 @@ def base_grading(world: World, rng: random.Random) -> Transcript:
 
 
 def grader_grading(answers_given: list[Answer]) -> Callable[[World, random.Random], Transcript]:
-    """Draws for the grader, a row each: 40 % real answers, as many made up, the rest by the
+    """Draws for the grader, a row each: 40% real answers, as many made up, the rest by the
     Solver's script."""
 
     def draw(world: World, rng: random.Random) -> Transcript:

@@ -17,7 +17,7 @@ from warehouse.schemas import Row
 router = APIRouter()
 STRATA = ("outcome", "role", "template", "iteration", "phase")
 SAMPLE = 20
-Z = 1.96  # 95 %
+Z = 1.96  # 95%
 REMEMBERED_S = 365 * 24 * 3600  # how long a browser remembers who labels in it
 PAGES = {"task": "task", "rollout": "rollout", "verdict": "rollout"}
 
@@ -120,7 +120,7 @@ def read(
 
 def _shares(row: Row) -> Row:
     """Precision: the share of the accepted that is good. Recall: the share of the good that is
-    accepted. Leaks: the share of the others that is accepted. Each with its 95 % interval."""
+    accepted. Leaks: the share of the others that is accepted. Each with its 95% interval."""
     good = row["good_accepted"]
     accepted = row["good_accepted"] + row["bad_accepted"]
     return {
@@ -131,7 +131,7 @@ def _shares(row: Row) -> Row:
 
 
 def interval(num: int, of: int) -> Row | None:
-    """A share and its 95 % interval (Wilson 1927); None for no values.
+    """A share and its 95% interval (Wilson 1927); None for no values.
 
     >>> interval(8, 10)
     {'share': 0.8, 'low': 0.49, 'high': 0.943, 'of': 10}
