@@ -279,15 +279,10 @@ def make_recipe(
     The code is that of the function, and of the methods of the objects that it is given. The `key`
     of the recipe is a hash of all that.
     """
-    fingerprints = [fingerprint(function)]
-    for part in code:  # what the tools run in other processes
-        is_module = isinstance(part, str)
-        fingerprints.append(module_fingerprint(part) if is_module else fingerprint(part))
-    fingerprints += map(methods_fingerprint, set(_kinds(arguments)))
     inputs = {name: value for name, value in arguments.items() if isinstance(value, Table)}
     recipe = {
         "stage": f"{function.__module__}.{function.__qualname__}",
-        "code": dict(sorted(functools.reduce(operator.or_, fingerprints).items())),
+        "code": _code_of(function, code, frozenset(_kinds(arguments))),
         "columns": hash_json(str(schema.arrow)),
         "inputs": {name: describe(table) for name, table in inputs.items()},
         "params": {
@@ -295,6 +290,21 @@ def make_recipe(
         },
     }
     return {**recipe, "key": key_of(recipe)}
+
+
+@functools.cache
+def _code_of(
+    function: Callable[..., Any],
+    code: tuple[Callable[..., Any] | str, ...],
+    kinds: frozenset[type],
+) -> dict[str, str]:
+    """The code of a stage, of what its tools run (`code`), and of the methods of some classes."""
+    fingerprints = [fingerprint(function)]
+    for part in code:
+        is_module = isinstance(part, str)
+        fingerprints.append(module_fingerprint(part) if is_module else fingerprint(part))
+    fingerprints += map(methods_fingerprint, kinds)
+    return dict(sorted(functools.reduce(operator.or_, fingerprints).items()))
 
 
 def describe(value: Any) -> Any:
