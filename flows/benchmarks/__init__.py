@@ -10,6 +10,7 @@ benchmark, write such a file.
 from __future__ import annotations
 
 import hashlib
+import math
 import tomllib
 from pathlib import Path
 from typing import Literal, Self
@@ -154,7 +155,12 @@ class Benchmark(Settings):
         default="boxed", description="of prompts/english, and how its replies are read"
     )
     scorer: str = Field(default="none", description="of tasks/scorers: what is right")
-    harness: str | None = Field(default=None, description="its task in lm-evaluation-harness")
+    harness: str | None = Field(
+        default=None, description="its task, or group of tasks, in lm-evaluation-harness"
+    )
+    num_parts: int = Field(
+        default=1, ge=1, description="tasks of that group, each of which has a limit of its own"
+    )
     protocol: dict[str, Protocol] = Field(
         min_length=1, description="by paper; the first stands for all others"
     )
@@ -208,6 +214,15 @@ class Benchmark(Settings):
                 f"{self.name} is scored by a judge alone: name one, --set models.examiner=MODEL"
             )
         return metrics
+
+    def limit_of_part(self, items: int) -> int:
+        """The most items to ask of each part, so that all parts together have `items` or, where
+        these cannot be shared out evenly, a few more."""
+        return math.ceil(items / self.num_parts)
+
+    def num_asked(self, items: int) -> int:
+        """The most items that are asked in all, if `items` are wanted."""
+        return self.limit_of_part(items) * self.num_parts
 
     def located(self, folder: Path, file: str | None = None) -> tuple[str, str]:
         """Where to read the items, and the identity of the content.

@@ -278,7 +278,7 @@ class Exam:
 
     def described(self, role: Role) -> Row:
         """What two scores must share to be comparable, for answers in `role`: revision, items,
-        prompts, judge, sampling, budgets, and the searched index."""
+        prompts and how they are rendered, judge, sampling, budgets, and the searched index."""
         judge = None
         if self._examiner is not None:
             judging = self.judging_role
@@ -300,6 +300,7 @@ class Exam:
             "longest_context": self.protocol.longest_context,
             "searches": self.protocol.searches,
             "index": self.index and self.index.content_hash,
+            **_rendered_otherwise(role),
         }
 
     @property
@@ -492,6 +493,20 @@ class Exam:
         return {name: value for name, value in settings.items() if value is not None}
 
 
+def _rendered_otherwise(role: Role) -> Row:
+    """How a role's prompts differ from a model's usual ones: a system message, another template
+    than the model's, and, from the second turn on, thoughts left out. Empty if they do not."""
+    dialogue = role.dialogue
+    rendered: Row = {}
+    if role.system:
+        rendered["system"] = role.system
+    if dialogue.chat_template != "model":
+        rendered["chat_template"] = dialogue.chat_template
+    if dialogue.reasoning and dialogue.max_turns > 1:
+        rendered["reasoning"] = True
+    return rendered
+
+
 @dataclass(frozen=True)
 class HarnessExam:
     """A benchmark that lm-evaluation-harness asks and scores; its log of every sample becomes
@@ -505,9 +520,12 @@ class HarnessExam:
     @property
     def differs(self) -> list[str]:
         """Where this evaluation is not the paper's."""
+        cfg = self.run.cfg.evaluation
         reasons = list(self.protocol.differs)
-        if self.run.cfg.evaluation.items is not None:
-            reasons.append(f"at most {self.run.cfg.evaluation.items} items")
+        if cfg.items is not None:
+            reasons.append(f"at most {self.benchmark.num_asked(cfg.items)} items")
+        if cfg.harness.asking:
+            reasons.append(f"asked with {' '.join(cfg.harness.asking)}")
         return reasons
 
     def take(self, iteration: Place, policy: Policy) -> Table:
@@ -526,16 +544,19 @@ class HarnessExam:
             place,
             policy=policy,
             task=task,
-            limit=cfg.items,
+            limit=cfg.items and self.benchmark.limit_of_part(cfg.items),
+            arguments=harness.arguments,
             harness=harness,
             version=HARNESS,
             label=self.label,
         )
         protocol = {
             "revision": f"lm-eval {HARNESS}, {task}",
-            "items": cfg.items,
+            "items": cfg.items and self.benchmark.num_asked(cfg.items),
             "backend": harness.backend,
         }
+        if harness.asking:
+            protocol["arguments"] = harness.asking
         items = harness_items(place, answers, label=self.label)
         scores = harness_scores(
             place, answers, metric=self.protocol.metric, protocol=protocol, label=self.label

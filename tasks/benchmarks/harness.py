@@ -27,9 +27,18 @@ log = logging.getLogger("selfplay")
 
 @stage(ANSWERS, tools=("harness",))
 def ask_harness(
-    *, policy: Policy, task: str, limit: int | None, harness: Harness, version: str, draft: Draft
+    *,
+    policy: Policy,
+    task: str,
+    limit: int | None,
+    arguments: Sequence[str],
+    harness: Harness,
+    version: str,
+    draft: Draft,
 ) -> Rows:
-    """Yield an answer for every sample of `task`; the logs lie in the table's files. `version` is
+    """Yield an answer for every sample of `task`; the logs lie in the table's files.
+
+    `arguments` are those of lm-eval besides the ones that `harness` gives it, and `version` is
     lm-eval's.
 
     Raises ValueError if the environment is missing, and RuntimeError with the end of the output if
@@ -43,7 +52,7 @@ def ask_harness(
     folder = draft.files / LOGS
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as output:
-        command = harness.command(policy, task, limit, Path(output))
+        command = [*harness.command(policy, task, limit, Path(output)), *arguments]
         log.info("%s", " ".join(command))
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         logs = sorted(Path(output).rglob("samples_*.jsonl"))

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from tasks.engines.vllm_args import lora_rank
 from tasks.models.engine import Policy, rank_of
 
+PERMISSION = "--confirm_run_unsafe_code"  # changes no answer and no score
+
 
 class Harness(BaseModel):
     """How lm-evaluation-harness is started."""
@@ -30,8 +32,18 @@ class Harness(BaseModel):
         description="loads the weights if there is no url; null: vllm on GPUs, else hf",
     )
     arguments: tuple[str, ...] = Field(
-        default=(), description="more arguments, e.g. --confirm_run_unsafe_code"
+        default=(),
+        description="more arguments, e.g. --apply_chat_template or --confirm_run_unsafe_code",
     )
+
+    @property
+    def asking(self) -> list[str]:
+        """The arguments that may change how a task is asked or scored: all but `PERMISSION`.
+
+        >>> Harness(arguments=("--confirm_run_unsafe_code", "--num_fewshot", "0")).asking
+        ['--num_fewshot', '0']
+        """
+        return [argument for argument in self.arguments if argument != PERMISSION]
 
     def on(self, device: str) -> Self:
         """With the backend for a device: lm-eval does not find vLLM's CPU build."""
@@ -40,7 +52,9 @@ class Harness(BaseModel):
         return self.model_copy(update={"backend": "vllm" if device == "cuda" else "hf"})
 
     def command(self, policy: Policy, task: str, limit: int | None, output: Path) -> list[str]:
-        """Its command line for one task; samples are logged below `output`.
+        """Its command line for one task, without `arguments`; samples are logged below `output`.
+
+        `limit`: the most items of the task or, of a group of tasks, of each.
 
         >>> base = Policy(id="p", weights="w", content_hash="h")
         >>> Harness(python="py").on("cuda").command(base, "ifeval", 8, Path("out"))[3:8]
@@ -64,4 +78,4 @@ class Harness(BaseModel):
         command += ["--tasks", task, "--log_samples", "--output_path", str(output)]
         if limit:
             command += ["--limit", str(limit)]
-        return [*command, *self.arguments]
+        return command

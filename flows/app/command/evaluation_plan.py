@@ -55,7 +55,7 @@ def print_evaluation_plan(
 def _drawn(row: PlannedBenchmark, items: int | None) -> PlannedBenchmark:
     if not items or row.num_items is None:
         return row
-    return replace(row, num_items=min(row.num_items, items))
+    return replace(row, num_items=min(row.num_items, row.benchmark.num_asked(items)))
 
 
 def _row(

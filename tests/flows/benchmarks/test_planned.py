@@ -87,6 +87,12 @@ def test_a_profile_gives_the_paper_and_the_hours():
     assert "replies of thinking models" in thinking
 
 
+def test_a_group_of_27_tasks_is_planned_with_as_many_items_of_each():
+    said = output("--paper", "mae", "--benchmark", "bbh", "--items", "200")
+    (line,) = [line for line in said.splitlines() if "bbh " in line and "216" in line]
+    assert line.count("216") == 2  # items and answers
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -22,6 +22,8 @@ from flows.rzero.flow import rzero_iteration
 from flows.settings import profile
 from flows.settings.profile import MethodSettings
 from flows.spice.config import Config as Spice
+from tasks.benchmarks.item_scores import differences
+from tests.support.lm_eval import calls_of, like_lm_eval
 from tests.support.scripted_play import Asked, Script, any_text_model, perform
 from warehouse.query import query
 from warehouse.store import Store
@@ -251,6 +253,25 @@ def test_scores_of_contexts_cut_to_other_lengths_are_not_compared(world):
     assert plain.described(plain.answering_role)["prompt_tokens"] is None
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "differs"),
+    [
+        ("system", "Be brief.", ["system is Be brief., was None"]),
+        ("chat_template", "none", ["chat_template is none, was None"]),
+        ("reasoning", True, []),  # the prompt of a single turn is the same
+    ],
+)
+def test_scores_of_prompts_that_are_rendered_otherwise_are_not_compared(
+    world, name, value, differs
+):
+    usual = {"dialogues.system": "", "evaluation.response_tokens": 64}
+    exams = [
+        exam_of(world, Spice, **{**usual, **other}) for other in ({}, {f"dialogues.{name}": value})
+    ]
+    before, ours = (exam.described(exam.answering_role) for exam in exams)
+    assert differences(before, ours) == differs
+
+
 def with_context(world: dict[str, Any]) -> str:
     """The benchmark again, with a context in every item."""
     path = Path(world["folder"]) / "read.toml"
@@ -338,6 +359,37 @@ def test_a_policy_searches_where_the_protocol_lets_it(world):
     assert found == [(2, 1, ["d1"])] * 3
     (score,) = rows(world, "select score from evaluations where metric = 'em'")
     assert score[0] == pytest.approx(1 / 3)
+
+
+PARTS = """
+title = "a group of tasks"
+licence = "MIT"
+harness = "tiny"
+num_parts = 27
+
+[protocol.one.published]
+"a base" = 0.25
+"""
+
+
+def test_a_group_of_tasks_of_the_harness_has_the_items_that_were_wanted_in_all(world, tmp_path):
+    (tmp_path / "parts.toml").write_text(PARTS)
+    group = {**world, "entry": str(tmp_path / "parts.toml")}
+    program = f"evaluation.harness.python={like_lm_eval(tmp_path)}"
+    template = 'evaluation.harness.arguments=["--apply_chat_template"]'
+    told = command(group, world["model"], "--items", "200", "--set", program)
+    command(group, world["model"], "--items", "200", "--set", program, "--set", template)
+    assert "not comparable: at most 216 items" in " ".join(told.split())
+    one, other = calls_of(tmp_path)
+    assert one.endswith("--limit 8")
+    assert other.endswith("--limit 8 --apply_chat_template")
+    (protocol,) = rows(world, "select distinct protocol from evaluations")
+    assert json.loads(protocol[0]) == {
+        "revision": "lm-eval 0.4.13, tiny",
+        "items": 216,
+        "backend": "hf",
+        "arguments": ["--apply_chat_template"],
+    }
 
 
 def refused(world: dict[str, Any], target: str, *more: str) -> str:

@@ -4,7 +4,6 @@ and scores."""
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,31 +11,28 @@ import pytest
 from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores, samples
 from tasks.engines.harness import Harness
 from tasks.models.engine import Policy
+from tests.support.lm_eval import calls_of, like_lm_eval
 from warehouse.store import Place, Table
 
-LOGS = Path(__file__).parents[2] / "data" / "lm_eval" / "out"
 POLICY = Policy(id="p", weights="models/p", content_hash="h")
-LIKE_LM_EVAL = """#!{python}
-import shutil, sys
-from pathlib import Path
-output = Path(sys.argv[sys.argv.index("--output_path") + 1]) / "p"
-if "broken" in sys.argv:
-    sys.exit("no such task")
-shutil.copytree({logs!r}, output)
-"""
 
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
-    """A program that writes the logs of a real run where lm-eval would."""
-    program = tmp_path / "python"
-    program.write_text(LIKE_LM_EVAL.format(python=sys.executable, logs=str(LOGS)))
-    program.chmod(0o755)
-    return Harness(python=str(program)).on("cpu")
+    """A program like lm-eval."""
+    return Harness(python=str(like_lm_eval(tmp_path))).on("cpu")
 
 
-def asked(place: Place, harness: Harness, task: str = "tiny") -> Table:
-    return ask_harness(place, policy=POLICY, task=task, limit=2, harness=harness, version="0.4.13")
+def asked(place: Place, harness: Harness, *arguments: str) -> Table:
+    return ask_harness(
+        place,
+        policy=POLICY,
+        task="tiny",
+        limit=2,
+        arguments=arguments,
+        harness=harness,
+        version="0.4.13",
+    )
 
 
 def test_every_logged_sample_is_an_answer_and_a_choice_is_the_likeliest_continuation(
@@ -81,11 +77,18 @@ def test_its_metrics_are_those_that_it_logged(place, harness):
 
 
 def test_a_failure_ends_in_what_it_said(place, harness):
-    broken = harness.model_copy(update={"arguments": ("broken",)})
     with pytest.raises(RuntimeError, match=r"lm-eval tiny failed \(1\): no such task"):
-        asked(place, broken)
+        asked(place, harness, "broken")
     with pytest.raises(ValueError, match="there is no lm-eval at nowhere/python: `make harness`"):
         asked(place, Harness(python="nowhere/python"))
+
+
+def test_it_is_started_again_with_other_arguments_and_not_with_the_same(place, harness, tmp_path):
+    few_shot = ("--num_fewshot", "0")
+    for arguments in ((), ("--apply_chat_template",), ("--apply_chat_template",), few_shot):
+        asked(place, harness, *arguments)
+    calls = [line.partition(" --limit 2")[2] for line in calls_of(tmp_path)]
+    assert calls == ["", " --apply_chat_template", " --num_fewshot 0"]
 
 
 def test_it_gets_the_weights_with_the_adapter_or_a_servers_address(tmp_path):
