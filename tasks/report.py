@@ -84,9 +84,9 @@ def report(place: Place, iteration: int, rules: Sequence[Path] = ()) -> Path:
 
     `place` is the run's place; `rules` are folders of further rules for findings. Writes
     `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a Prefect flow run
-    the Markdown becomes its artifact `<run>-iter-n`. A report that the same code made of the same
-    tables is left as it is, and an inquiry writes
-    nothing.
+    the Markdown becomes its artifact `<run>-iter-n`. `latest.html` is the report of the last
+    iteration that has one. A report that the same code made of the same tables is left as it is,
+    and an inquiry writes nothing.
     """
     store = place.store
     run = place.at.run
@@ -109,10 +109,10 @@ def report(place: Place, iteration: int, rules: Sequence[Path] = ()) -> Path:
             )
         html = render_report("report.html.jinja", contents) + mark
         markdown = render_report("report.md.jinja", contents)
-        write_page(store, f"{run}/latest.html", html)
         write_page(store, f"{run}/iter-{iteration:03d}.md", markdown)
         write_page(store, f"{run}/iter-{iteration:03d}.html", html)
         log.info("%s: report in %.1f s", path, time.monotonic() - started)
+    _write_latest(store, run)
     viewer = viewer_page(store, run)
     served = f"[Viewer]({viewer}) · [report]({viewer}/report?iteration={iteration})"
     links = f"{served} (`selfplay view {run}` serves both), `{path}`\n\n"
@@ -161,9 +161,23 @@ def report_of_stopped(store: Store, run: str, rules: Sequence[Path] = ()) -> Pat
 
 def redraw(store: Store, run: str, rules: Sequence[Path] = ()) -> None:
     """Redraw the reports of a run whose tables, rules or code have changed."""
-    for file in sorted((store.root / "reports" / run).glob("iter-*.html")):
-        iteration = int(file.stem.removeprefix("iter-"))
+    for iteration in _iterations_drawn(store, run):
         report(store.run(run), iteration, rules)
+
+
+def _iterations_drawn(store: Store, run: str) -> list[int]:
+    """The iterations that have a report, the last one last."""
+    files = (store.root / "reports" / run).glob("iter-*.html")
+    return sorted(int(file.stem.removeprefix("iter-")) for file in files)
+
+
+def _write_latest(store: Store, run: str) -> None:
+    """Let `latest.html` be the report of the last iteration that has one."""
+    last = report_file(store, run, _iterations_drawn(store, run)[-1])
+    latest = last.with_name("latest.html")
+    html = last.read_bytes()
+    if not latest.exists() or latest.read_bytes() != html:
+        write_page(store, f"{run}/latest.html", html.decode("utf-8"))
 
 
 def _ends_with(path: Path, mark: str) -> bool:

@@ -246,13 +246,13 @@ def _headline(evaluations: list[Row]) -> list[str]:
     """The first and the last held-out score of each benchmark, as sentences.
 
     >>> scores = [(0, 0.25), (2, 0.5)]
-    >>> rows = [{"benchmark": "exam", "iteration": t, "score": score} for t, score in scores]
-    >>> _headline(rows)
+    >>> row = {"benchmark": "exam", "is_held_out": True}
+    >>> _headline([{**row, "iteration": t, "score": score} for t, score in scores])
     ['Held-out score on exam: 0.250 in iteration 0, 0.500 in iteration 2.']
     """
     of_benchmark: dict[str, list[Row]] = {}
     for row in evaluations:
-        if row["score"] is not None and not row["benchmark"].endswith(" monitor"):
+        if row["score"] is not None and row["is_held_out"]:
             of_benchmark.setdefault(row["benchmark"], []).append(row)
     sentences = []
     for benchmark, rows in of_benchmark.items():
@@ -286,7 +286,9 @@ QUERIES = {
         group by all order by iteration, n desc, reason
     """,
     "evaluations": """
-        select iteration, benchmark, n, score, standard_error
+        select iteration, benchmark, n, score, standard_error,
+            benchmark not like '% monitor'
+                and coalesce(phase, 'evaluation') = 'evaluation' as is_held_out
         from evaluations where run = $run and metric = 'score'
         order by benchmark, iteration
     """,

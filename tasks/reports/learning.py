@@ -24,7 +24,7 @@ from tasks.reports.percent import percent
 from warehouse.schemas import Row
 
 SCORE = "score"  # a benchmark's headline metric; score_<part> are its parts
-MONITOR = " monitor"  # how the benchmarks of monitors end: their scores are no held-out scores
+MONITOR = " monitor"  # how the benchmarks of monitors end
 JUDGE_MONITOR = f"judge{MONITOR}"  # the benchmark whose metrics are errors of a judge
 UPDATE_METRICS = {
     "kl": "KL, nats per token",
@@ -50,12 +50,12 @@ Tile = tuple[str, str, str]  # name, value, remark
 
 
 def held_out_scores(evaluations: list[Row]) -> dict[str, list[Row]]:
-    """The score of each benchmark by iteration, without the measurements of monitors.
+    """The score of each benchmark by iteration, without those of monitors, probes and replays.
 
     `evaluations` are rows of `evaluations.sql`, here and below.
     """
     rows = [r for r in evaluations if r["metric"] == SCORE]
-    return by([r for r in rows if not r["benchmark"].endswith(MONITOR)], "benchmark")
+    return by([r for r in rows if r["is_held_out"]], "benchmark")
 
 
 def held_out_tiles(evaluations: list[Row]) -> list[Tile]:
@@ -179,9 +179,7 @@ def _parts_of_scores(evaluations: list[Row]) -> dict[str, list[Row]]:
     rows = [
         r
         for r in evaluations
-        if r["metric"].startswith(f"{SCORE}_")
-        and r["benchmark"] != NEEDLES
-        and not r["benchmark"].endswith(MONITOR)
+        if r["metric"].startswith(f"{SCORE}_") and r["benchmark"] != NEEDLES and r["is_held_out"]
     ]
     of_benchmark = {
         benchmark: by(some, "metric")

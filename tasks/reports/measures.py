@@ -15,7 +15,7 @@ WIDE = 54  # letters of a name: as many as a legend of one column holds
 
 
 def also_measured(evaluations: list[Row]) -> Plot:
-    """Shares besides the score and its parts, from benchmarks other than monitors.
+    """Shares besides held-out scores and their parts, from benchmarks other than monitors.
 
     Leaves out those that stay at 0, and those that are their benchmark's score under another name.
     """
@@ -23,8 +23,8 @@ def also_measured(evaluations: list[Row]) -> Plot:
         "Other shares measured in the held-out evaluations; if there are many, those that changed"
         " most."
     )
-    held_out = [r for r in evaluations if not r["benchmark"].endswith(MONITOR)]
-    shares = {name: rows for name, rows in _series(held_out).items() if _is_share_over_time(rows)}
+    others = [r for r in evaluations if not r["benchmark"].endswith(MONITOR)]
+    shares = {name: rows for name, rows in _series(others).items() if _is_share_over_time(rows)}
     if not shares:
         return Plot("also-measured", "Nothing else was measured in the held-out evaluations", note)
     most_changed = sorted(shares.items(), key=lambda pair: -abs(_change(pair[1])))
@@ -54,8 +54,13 @@ def _is_share_over_time(rows: list[Row]) -> bool:
 def _series(rows: list[Row]) -> dict[str, list[Row]]:
     """Measurements by iteration under the metric's name, preceded by the benchmark's if there are
     several benchmarks."""
-    scores = by([r for r in rows if r["metric"] == SCORE], "benchmark")
-    others = [r for r in rows if r["metric"] != SCORE and not r["metric"].startswith(f"{SCORE}_")]
+    scores = by([r for r in rows if r["metric"] == SCORE and r["is_held_out"]], "benchmark")
+    others = [
+        r
+        for r in rows
+        if not r["metric"].startswith(f"{SCORE}_")
+        and not (r["metric"] == SCORE and r["is_held_out"])
+    ]
     measured = {
         (benchmark, metric): some
         for (benchmark, metric), some in by(others, "benchmark", "metric").items()

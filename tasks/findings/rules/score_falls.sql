@@ -10,7 +10,13 @@
 with scores as (
     select iteration, benchmark, sum(score * n) / sum(n) as score, max(standard_error) as error
     from evaluations
-    where run = $run and metric = 'score' and benchmark not like '% monitor' and standard_error is not null and n > 0
+    where
+        run = $run
+        and metric = 'score'
+        and benchmark not like '% monitor'
+        and coalesce(phase, 'evaluation') = 'evaluation'  -- in other phases: probes, replays
+        and standard_error is not null
+        and n > 0
     group by iteration, benchmark
 ),
 compared as (
@@ -70,5 +76,5 @@ limit 1;
 -- rows: the scores of that benchmark
 select iteration, policy, benchmark, metric, n, score, standard_error
 from evaluations
-where run = $run and benchmark = $benchmark and metric = 'score'
+where run = $run and benchmark = $benchmark and metric = 'score' and coalesce(phase, 'evaluation') = 'evaluation'
 order by iteration;

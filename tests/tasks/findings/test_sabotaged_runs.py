@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tasks.reports.data import open_source
+from tasks.reports.learning import held_out_tiles
 from tasks.rollouts.replies import NOBODY
 from tests.support.rows import publish, row
 from tests.tasks.findings.given import RUN, at, found, rows, score, sentence
@@ -167,6 +169,28 @@ def scored(store: Store, *scores: float) -> None:
             reward = {"rollout_id": f"a{iteration}", "group_id": "g", "reward": float(iteration)}
             rows(at(store, iteration), "advantages", reward)
             rows(at(store, iteration), "answers", {"rollout_id": f"a{iteration}"})
+
+
+def test_the_score_of_a_probe_that_falls_is_no_held_out_score(store):
+    """Questions for a fixed opponent get harder: SPICE's figure 3."""
+    scored(store, 0.4, 0.6, 0.7)
+    for iteration, value in enumerate((0.55, 0.45, 0.35)):
+        for phase in ("probe_fixed_reasoner", "replay"):
+            place = store.run(RUN).iteration(iteration).phase(phase)
+            score(place, "fixed Reasoner", "score", n=512, score=value, standard_error=0.022)
+        place = store.run(RUN).iteration(iteration).phase("evaluation")
+        score(place, "course monitor", "score", n=512, score=value, standard_error=0.022)
+    assert sentence(store, "score_falls") is None
+    with open_source(store, RUN, 2) as source:
+        tiles = held_out_tiles(source.rows("evaluations"))
+    assert [name for name, _, _ in tiles] == ["held-out score, world"]
+
+
+def test_a_benchmark_in_the_phase_of_evaluations_that_falls_is_found(store):
+    for iteration, value in enumerate((0.6, 0.4)):
+        place = store.run(RUN).iteration(iteration).phase("evaluation")
+        score(place, "exam", "score", n=400, score=value, standard_error=0.02)
+    assert (sentence(store, "score_falls") or "").startswith("The score on exam fell from 0.600")
 
 
 def test_a_score_that_falls_while_rewards_rise_is_found(store):

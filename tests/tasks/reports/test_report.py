@@ -3,13 +3,14 @@ let through."""
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
-from tasks.report import collect, headline, render_report, report, report_of_stopped
+from tasks.report import collect, headline, redraw, render_report, report, report_of_stopped
 from tasks.reports.data import open_source
 from tasks.reports.draw import Colours
 from tasks.reports.learning import task_scores
@@ -152,10 +153,10 @@ def made_store(root):
     store = Store(root)
     publish(
         store,
-        "r/iter-000/exam/evaluations",
+        "r/iter-000/evaluation/evaluations",
         [evaluation(0.2, 0.03), evaluation(0.1, None, "score_2_hops")],
     )
-    publish(store, "r/iter-001/exam/evaluations", [evaluation(0.5, 0.04)], started_at=10.0)
+    publish(store, "r/iter-001/evaluation/evaluations", [evaluation(0.5, 0.04)], started_at=10.0)
     step = "r/iter-001/alpha/step-001"
     publish(store, f"{step}/prompts", [prompt("p", document_id="doc-t1")], "ask", 0.0, 1.0)
     replies = [rollout(f"t{i}", "p", text=HOSTILE, num_searches=i) for i in range(1, 5)]
@@ -309,8 +310,8 @@ def test_what_cannot_be_seen_is_named_wherever_data_brings_it(tmp_path):
     store = Store(tmp_path)
     step = "r/iter-001/alpha/step-001"
     name = f"x{UNSEEN}y"
-    publish(store, "r/iter-000/exam/evaluations", [evaluation(0.2, 0.03, name, name)])
-    publish(store, "r/iter-001/exam/evaluations", [evaluation(0.4, 0.03, benchmark=name)])
+    publish(store, "r/iter-000/evaluation/evaluations", [evaluation(0.2, 0.03, name, name)])
+    publish(store, "r/iter-001/evaluation/evaluations", [evaluation(0.4, 0.03, benchmark=name)])
     publish(store, f"{step}/prompts", [{**prompt("p", name, document_id=name), "template": name}])
     turn = {
         "sampled_token_ids": [1],
@@ -394,12 +395,30 @@ def test_a_report_of_the_same_tables_is_left_as_it_is_and_a_new_table_makes_it_a
     path = report(store.run("r"), 1)
     made = path.stat().st_mtime_ns
     assert report(store.run("r"), 1).stat().st_mtime_ns == made
-    publish(store, "r/iter-002/exam/evaluations", [evaluation(0.6, 0.04)], started_at=20.0)
+    publish(store, "r/iter-002/evaluation/evaluations", [evaluation(0.6, 0.04)], started_at=20.0)
     assert report(store.run("r"), 1).stat().st_mtime_ns == made
-    publish(store, "r/iter-001/exam/evaluations", [evaluation(0.625, 0.04)], started_at=20.0)
+    publish(store, "r/iter-001/evaluation/evaluations", [evaluation(0.625, 0.04)], started_at=20.0)
     assert "0.625" in report(store.run("r"), 1).read_text(encoding="utf-8")
     path.with_suffix(".md").unlink()
     assert report(store.run("r"), 1).with_suffix(".md").exists()
+
+
+def test_the_latest_report_is_that_of_the_last_iteration_in_whatever_order_they_are_drawn(store):
+    def latest() -> Path:
+        pages = store.root / "reports" / "r"
+        same = (pages / "latest.html").read_text(encoding="utf-8")
+        return next(p for p in pages.glob("iter-*.html") if p.read_text(encoding="utf-8") == same)
+
+    report(store.run("r"), 1)
+    publish(store, "r/iter-002/evaluation/evaluations", [evaluation(0.6, 0.04)], started_at=20.0)
+    report(store.run("r"), 2)
+    publish(store, "r/iter-001/evaluation/evaluations", [evaluation(0.625, 0.04)], started_at=20.0)
+    report(store.run("r"), 2)  # what a run does at its end; that of iteration 1 stays as it is
+    redraw(store, "r")
+    assert latest().name == "iter-002.html"
+    (latest().parent / "latest.html").write_text("of an earlier iteration", encoding="utf-8")
+    redraw(store, "r")
+    assert latest().name == "iter-002.html"
 
 
 def test_ink_of_figures_follows_the_page(page):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tasks.reports.draw import Colours
-from tasks.reports.learning import held_out, held_out_parts, metric_rows, updates
+from tasks.reports.learning import held_out, held_out_parts, held_out_tiles, metric_rows, updates
 from tasks.reports.measures import also_measured, judge_monitor
 from tasks.reports.types import disagreements, kept_by_type
 
@@ -52,7 +52,13 @@ def test_a_point_shows_its_value_and_a_step_leads_to_its_update():
 
 def measured(benchmark, metric, *scores):
     return [
-        {"benchmark": benchmark, "metric": metric, "iteration": t, "score": s}
+        {
+            "benchmark": benchmark,
+            "metric": metric,
+            "iteration": t,
+            "score": s,
+            "is_held_out": not benchmark.endswith((" monitor", " probe")),
+        }
         for t, s in enumerate(scores)
     ]
 
@@ -97,6 +103,14 @@ def test_the_score_under_another_name_is_not_drawn_again():
     assert also_measured(rows).svg is None
     rows += [*measured("exam", "accuracy", 0.2, 0.9), *measured("quiz", "score", 0.2, 0.9)]
     assert also_measured(rows).title == "Also measured: accuracy 0.20 → 0.90"
+
+
+def test_scores_that_are_not_held_out_are_drawn_among_what_was_also_measured():
+    rows = [*measured("exam", "score", 0.25, 0.5), *measured("b probe", "score", 0.5, 0.25)]
+    assert also_measured(rows).title == "Also measured: score 0.50 → 0.25"
+    assert [
+        name for name, _, _ in held_out_tiles([{**r, "standard_error": None} for r in rows])
+    ] == ["held-out score, exam"]
 
 
 def test_errors_of_marks_are_drawn_where_a_judge_is_monitored():
