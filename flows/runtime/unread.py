@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from flows.runtime.drift import EVALUATION
 from flows.settings.profile import NUM_TO_JUDGE, MethodSettings
-from tasks.monitors.monitor import check_replies
+from tasks.monitors.monitor import check_replies, reasons_of
 from tasks.read import NOT_SAMPLED
 from tasks.stage import Tables
 from warehouse.store import Place, Table
@@ -40,10 +40,11 @@ def check_read(
     """
     stops = cfg.unread == "stop" and at.at.phase != EVALUATION
     # how many sampled replies are malformed for each reason; None counts those that can be read
-    reasons = Counter(why for why in rows.arrow["malformed"].to_pylist() if why not in NOT_SAMPLED)
+    of_replies = reasons_of(rows)
+    reasons = Counter(why for why in of_replies if why not in NOT_SAMPLED)
     is_later_attempt = attempt is not None and attempt > 1
     if reasons.total() < NUM_TO_JUDGE or None in reasons or is_later_attempt:
-        if stops and rows.num_rows >= NUM_TO_JUDGE:
+        if stops and len(of_replies) >= NUM_TO_JUDGE:
             check_replies(rows, cfg.monitor, attempts=attempt is not None)
         return
     most_common = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common(3))

@@ -135,7 +135,7 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
 
     With `attempts`, unreadable replies are replaced by further attempts and have no limit.
     """
-    reasons = replies.arrow["malformed"].to_pylist()
+    reasons = reasons_of(replies)
     sampled = [why for why in reasons if why not in NOT_SAMPLED]
     shares = {
         "max_engine_failure": reasons.count(UNANSWERED["error"]) / max(1, len(reasons)),
@@ -151,6 +151,18 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
                 f" `selfplay view {replies.at.run}` shows the replies."
             )
             raise Alarm(replies.address, name.removeprefix("max_"), share, limit, way_out)
+
+
+def reasons_of(replies: Table) -> list[str | None]:
+    """Why each reply could not be read; None for one that was. A reply that was read into several
+    rows, such as a rubric's criteria, has one entry."""
+    parsed = replies.schema.parsed
+    assert parsed is not None, f"{replies.schema.name} holds no replies"
+    reason_of: dict[str, str | None] = {}
+    columns = (replies.arrow[name].to_pylist() for name in (parsed.rollout, "malformed"))
+    for rollout_id, malformed in zip(*columns, strict=True):
+        reason_of[rollout_id] = reason_of.get(rollout_id) or malformed
+    return list(reason_of.values())
 
 
 def _most_frequent(reasons: list[str | None]) -> str:

@@ -73,6 +73,18 @@ def test_too_few_that_can_be_read_are_an_alarm_but_for_attempts_and_where_the_co
     check(place, answers, unread="warn")
 
 
+def test_fifteen_replies_are_few_whatever_number_of_rows_they_are_read_into(place):
+    rows = [
+        row("rubrics", criterion_id=f"b{i}", judge_rollout_id=f"b{i}", malformed="no rubric")
+        for i in range(14)
+    ]
+    rows += [
+        row("rubrics", criterion_id=f"g{k}", judge_rollout_id="g", position=k, criterion="c")
+        for k in range(3)
+    ]
+    check(place, publish(place, "rubrics", *rows))
+
+
 def test_all_of_a_later_attempt_may_be_unreadable_but_the_engine_may_not_fail(place, store):
     """Later attempts are about the few documents that had none, so 24 replies may be about two
     hopeless ones."""

@@ -25,6 +25,7 @@ from tasks.monitors.monitor import (
     watch,
 )
 from tests.support.rows import publish, row
+from warehouse.store import Place, Table
 
 
 def judgments(place, *given, label=None):
@@ -237,6 +238,31 @@ def test_a_malformed_reply_is_the_policys_and_a_failure_the_engines(place, limit
     limits = Limits(**{"max_malformed": None, "max_engine_failure": None, **limits})
     with pytest.raises(Alarm, match=said) if said else contextlib.nullcontext():
         check_replies(table, limits)
+
+
+def rubrics(place: Place, num_unreadable: int, num_readable: int, why: str = "no rubric") -> Table:
+    """Replies that are rubrics of eight criteria, each of which is a row."""
+    rows = [
+        row("rubrics", criterion_id=f"b{i}", judge_rollout_id=f"b{i}", malformed=why)
+        for i in range(num_unreadable)
+    ]
+    rows += [
+        row(
+            "rubrics", criterion_id=f"g{i}-{k}", judge_rollout_id=f"g{i}", position=k, criterion="c"
+        )
+        for i in range(num_readable)
+        for k in range(8)
+    ]
+    return publish(place, "rubrics", *rows)
+
+
+def test_a_reply_that_is_read_into_several_rows_counts_once(place):
+    check_replies(rubrics(place, 79, 21), Limits())
+    said = r"malformed is 0\.81, the limit is 0\.8\. Of 100 replies: no rubric 81\."
+    with pytest.raises(Alarm, match=said):
+        check_replies(rubrics(place, 81, 19), Limits())
+    with pytest.raises(Alarm, match=r"engine_failure is 0\.3, the limit is 0\.25"):
+        check_replies(rubrics(place, 30, 70, "engine error"), Limits())
 
 
 def test_prompts_over_the_limit_are_nobodys_failure_but_most_of_them_stop_the_run(place):
