@@ -307,7 +307,7 @@ def own_questions(path: Path) -> Benchmark:
         name=path.stem,
         beside=path.parent,
         title=f"your questions in {path.name}",
-        file=path.name,
+        file=str(path.absolute()),  # no other file of its name, such as one in `folder`
         origin=str(path),
         licence="your own",
         columns=columns,

@@ -3,6 +3,7 @@ holds which part."""
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import random
@@ -43,7 +44,7 @@ class Columns(BaseModel):
         default=(), description="accepted ones; of a choice: place, letter or text"
     )
     as_json: bool = Field(
-        default=False, description="a text that is a list in JSON holds several answers"
+        default=False, description="a text that is a list, in JSON or Python, holds several answers"
     )
     bare: bool = Field(
         default=False, description='the question stands between "Question:" and "Answer:"'
@@ -288,6 +289,8 @@ def as_text(value: Any) -> str:
     """A value as text: booleans are yes and no, whole numbers have no decimal point, a table is its
     lines, and a message of a conversation begins with its speaker.
 
+    Raises ValueError, which names the fields, for an object that is no message.
+
     >>> as_text(27.0), as_text(True), as_text([["", "2019"], ["Sales", "$1.2"]])
     ('27', 'yes', ' | 2019\\nSales | $1.2')
     >>> as_text({"role": "user", "content": "Why?"})
@@ -295,6 +298,11 @@ def as_text(value: Any) -> str:
     """
     if isinstance(value, dict) and {"role", "content"} <= value.keys():
         return f"{str(value['role']).capitalize()}: {value['content']}"
+    if isinstance(value, dict):
+        raise ValueError(
+            f"an object with the fields {', '.join(value)} is no text: name the field that is,"
+            ' as "COLUMN.FIELD"'
+        )
     if isinstance(value, bool):
         if value:
             return "yes"
@@ -326,17 +334,32 @@ def _options(row: Row, names: Sequence[str]) -> list[Any]:
 
 
 def json_list(value: Any) -> list[Any] | None:
-    """The list that a cell of text holds; None if it holds none.
+    """The list that a cell of text holds, in JSON or as Python prints a list of texts, which is
+    what pandas writes; None if it holds none.
 
     >>> json_list('["Rome", "Roma"]'), json_list("Rome"), json_list("[sic]"), json_list(7)
     (['Rome', 'Roma'], None, None, None)
+    >>> json_list("['Rome', 'Roma']"), json_list("['Rome' 'Roma']")
+    (['Rome', 'Roma'], None)
     """
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return None
     try:
         return json.loads(value)
     except ValueError:
+        return _printed_list(value)
+
+
+def _printed_list(value: str) -> list[Any] | None:
+    """The list of texts that Python printed as `value`; None if it is nothing of that kind."""
+    try:
+        listed = ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
+    # texts side by side without a comma would be read as one
+    if not isinstance(listed, list) or repr(listed) != value.strip():
+        return None
+    return listed if all(isinstance(text, str) for text in listed) else None
 
 
 def _chosen(answers: list[Any], options: list[Any], columns: Columns, place: str) -> int:

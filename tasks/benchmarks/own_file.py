@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from corpus_prep.contamination.benchmarks import SUPPORTED, read_rows
-from tasks.benchmarks.items import Columns, json_list
+from tasks.benchmarks.items import Columns, fields, json_list
 
+TEXT = "text"  # the field of an object that is its text, as in SQuAD's answers
 LOOKED_AT = 100  # rows, the first of the file
 # the first name that a file has is taken; upper and lower case are alike
 NAMES: dict[str, tuple[str, ...]] = {
@@ -46,8 +47,7 @@ def is_file_of_rows(name: str) -> bool:
 def columns_of(path: Path) -> Columns:
     """The columns of a file of questions.
 
-    Raises ValueError, with the file's own columns, if none is named like a question, and for a file
-    that is missing, empty or not of rows.
+    Raises ValueError as `guessed` does, and for a file that is missing, empty or not of rows.
     """
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
@@ -61,9 +61,11 @@ def columns_of(path: Path) -> Columns:
 
 
 def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
-    """The columns of rows, by their names.
+    """The columns of rows, by their names; of a column of objects, their field `text`. A file need
+    have no answers.
 
-    Raises ValueError, which lists the columns, for a file without a column of questions or answers.
+    Raises ValueError, which lists the columns, if none is named like a question, and for a column
+    of objects without a text, with their fields.
 
     >>> columns = guessed([{"Question": "Why?", "answer": "So.", "n": 1}], "my.csv")
     >>> columns.question, columns.answers, columns.context
@@ -83,15 +85,42 @@ def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
     answers = _as_tuple(chosen["answers"])
     if answers and chosen["answers"] == column_of.get("answers") and "answer" in column_of:
         answers = (*answers, column_of["answer"])  # some rows have one, some several
+    part_of = {
+        "question": _as_tuple(chosen["question"]),
+        "answers": answers,
+        "context": _as_tuple(chosen["context"]),
+        "options": _as_tuple(chosen["options"]),
+    }
+    texts = {
+        part: tuple(_texts_in(rows, name, part, path) for name in names)
+        for part, names in part_of.items()
+    }
     first_answers = [row.get(answers[0]) for row in rows] if answers else []
     filled = [answer for answer in first_answers if answer not in (None, "")]
     return Columns(
         id=chosen["id"],
-        question=_as_tuple(chosen["question"]),
-        answers=answers,
-        context=_as_tuple(chosen["context"]),
-        options=_as_tuple(chosen["options"]),
+        question=texts["question"],
+        answers=texts["answers"],
+        context=texts["context"],
+        options=texts["options"],
         as_json=bool(filled) and all(json_list(answer) is not None for answer in filled),
+    )
+
+
+def _texts_in(rows: Sequence[Mapping[str, Any]], name: str, part: str, path: str) -> str:
+    """Where the texts of a column are: in the column, or in the field `text` of its objects. The
+    messages of a conversation are texts. Raises ValueError for objects without that field."""
+    values = [value for row in rows for value in fields(row, name)]
+    objects = [v for v in values if isinstance(v, Mapping) and not {"role", "content"} <= v.keys()]
+    if not objects:
+        return name
+    if len(objects) == len(values) and all(TEXT in value for value in objects):
+        return f"{name}.{TEXT}"
+    inner = dict.fromkeys(field for value in objects for field in value)
+    raise ValueError(
+        f"{path}: the column {name} holds objects with the fields {', '.join(inner)}, not texts."
+        f" Make it a column of texts, or write an entry (.toml) with columns.{part} ="
+        f' ["{name}.FIELD"]'
     )
 
 

@@ -51,6 +51,34 @@ def items(path: Path) -> list[tuple]:
             ],
         ),
         (
+            "pandas.csv",
+            "question,answers\nWhere?,\"['Rome', 'Roma']\"\n",
+            [("pandas-0", "Where?", ["Rome", "Roma"], None, None)],
+        ),
+        (
+            "squad.jsonl",
+            json.dumps(
+                {
+                    "question": "Who won?",
+                    "context": "They won.",
+                    "answers": {"text": ["Denver Broncos", "Broncos"], "answer_start": [4, 4]},
+                }
+            ),
+            [("squad-0", "Who won?", ["Denver Broncos", "Broncos"], "They won.", None)],
+        ),
+        (
+            "objects.jsonl",
+            json.dumps(
+                {
+                    "question": [{"role": "user", "content": "Who?"}],
+                    "documents": [{"title": "T", "text": "a"}, {"title": "U", "text": "b"}],
+                    "choices": {"text": ["one", "two"], "label": ["A", "B"]},
+                    "answer": "B",
+                }
+            ),
+            [("objects-0", "Who?", ["B"], "a\n\nb", ["one", "two"])],
+        ),
+        (
             "late.csv",  # the first hundred answers are lists, the last is a text
             "query,answers\n" + 'Where?,"[""Rome""]"\n' * 100 + "Who?,Ann\n",
             [
@@ -107,6 +135,13 @@ def test_columns_are_told_by_their_names(tmp_path, name, text, expected):
         ("other.csv", "a,b\n1,2\n", "has the columns a, b: name one of them question or query"),
         ("empty.jsonl", "", "has no rows with named columns"),
         ("numbers.jsonl", "1\n2\n", "has no rows with named columns"),
+        (
+            "hotpot.jsonl",
+            json.dumps(
+                {"question": "Who?", "answer": "A", "context": {"title": ["T"], "s": [["a"]]}}
+            ),
+            r'holds objects with the fields title, s, .*columns\.context = \["context\.FIELD"',
+        ),
         ("broken.jsonl", '{"question": "Why?"\n', r"broken\.jsonl cannot be read"),
     ],
 )
@@ -118,6 +153,15 @@ def test_a_file_that_is_none_of_questions_is_refused_with_what_it_has(tmp_path, 
         columns_of(path)
 
 
+def test_an_object_after_the_rows_that_were_looked_at_is_refused(tmp_path):
+    rows = [{"question": "Who?", "answer": "Ann"}] * 100
+    late = {"question": "Who?", "answer": {"value": "Ann"}}
+    path = tmp_path / "late.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*rows, late])))
+    with pytest.raises(ValueError, match="an object with the fields value is no text"):
+        items(path)
+
+
 def test_a_compressed_file_that_was_cut_off_is_named(tmp_path):
     path = tmp_path / "cut.jsonl.gz"
     lines = "".join(f'{{"question": "Who is {i}?"}}\n' for i in range(1_000))
@@ -127,6 +171,16 @@ def test_a_compressed_file_that_was_cut_off_is_named(tmp_path):
     path.write_bytes(lines.encode())
     with pytest.raises(ValueError, match=r"cut\.jsonl\.gz cannot be read: Not a gzipped file"):
         columns_of(path)
+
+
+def test_a_file_is_not_taken_for_one_of_its_name_in_the_folder_of_benchmarks(tmp_path, monkeypatch):
+    for folder, question in (("benchmarks", "Other?"), ("mine", "Mine?")):
+        (tmp_path / folder).mkdir()
+        row = {"question": question, "answer": "x"}
+        (tmp_path / folder / "test.jsonl").write_text(json.dumps(row))
+    monkeypatch.chdir(tmp_path)
+    source, _ = find("mine/test.jsonl").located(tmp_path / "benchmarks")
+    assert Path(source) == tmp_path / "mine" / "test.jsonl"
 
 
 def test_a_file_is_a_benchmark_by_its_path(tmp_path):
