@@ -122,8 +122,8 @@ class Limits(BaseModel):
         ge=0,
         le=1,
         description=(
-            "greatest share of prompts with more tokens than the method allows, which are not"
-            " sampled from"
+            "greatest share of prompts with more tokens than the method or the engine's context"
+            " allows, which are not sampled from"
         ),
     )
     min_kept: float | None = Field(

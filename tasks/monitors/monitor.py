@@ -19,7 +19,7 @@ from typing import Any
 
 from tasks.evaluate import Measure, evaluate, scores_of
 from tasks.monitors.limits import Limits
-from tasks.read import NOT_SAMPLED, TOO_LONG, UNANSWERED
+from tasks.read import NOT_SAMPLED, OVER_CONTEXT, TOO_LONG, UNANSWERED
 from tasks.stage import Tables, rows_of
 from warehouse.schemas import (
     Advantage,
@@ -44,6 +44,7 @@ JUDGE, LABELS, POOL, BATCH, UPDATE, COURSE = (
 Measured = Iterator[tuple[str, float]]
 Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown
 MOST_REASONS = 3  # why replies could not be read, in a message
+OVER_LIMIT = (TOO_LONG, OVER_CONTEXT)  # reasons of prompts that were not sampled from
 OF = " of "  # a metric named "<metric> of <role or benchmark>" has the limit of <metric>
 
 
@@ -131,7 +132,7 @@ def check_pool(
 
 def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> None:
     """Raises Alarm if too many of the sampled replies are unreadable, if the engine failed on too
-    many, or if too many prompts were over the limit.
+    many, or if too many prompts were over the method's limit or longer than the engine's context.
 
     With `attempts`, unreadable replies are replaced by further attempts and have no limit.
     """
@@ -139,15 +140,18 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
     sampled = [why for why in reasons if why not in NOT_SAMPLED]
     shares = {
         "max_engine_failure": reasons.count(UNANSWERED["error"]) / max(1, len(reasons)),
-        "max_over_limit": reasons.count(TOO_LONG) / max(1, len(reasons)),
+        "max_over_limit": sum(why in OVER_LIMIT for why in reasons) / max(1, len(reasons)),
     }
     if not attempts:
         shares["max_malformed"] = sum(why is not None for why in sampled) / max(1, len(sampled))
     for name, share in shares.items():
         limit = getattr(limits, name)
         if limit is not None and is_beyond(name, share, limit):
+            changes = f"monitor.{name}"
+            if name == "max_over_limit" and OVER_CONTEXT in reasons:
+                changes = f"engine.max_model_len or {changes}"
             way_out = (
-                f"{_most_frequent(reasons)}. Fix the cause, or change monitor.{name}."
+                f"{_most_frequent(reasons)}. Fix the cause, or change {changes}."
                 f" `selfplay view {replies.at.run}` shows the replies."
             )
             raise Alarm(replies.address, name.removeprefix("max_"), share, limit, way_out)

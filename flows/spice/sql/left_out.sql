@@ -1,13 +1,13 @@
 -- SPICE, algorithm 1 l.7: the attempts that are left out of their document's group of G. Those drawn keep the ratio of valid to
 -- invalid ones, rounded half up; a document with a valid question has one in its group.
--- grain:  one attempt that is left out, with a reason if the engine failed
+-- grain:  one attempt that is left out, with a reason if the engine gave none
 -- inputs: tasks (one row an attempt)
 -- bounds: $group_size, $seed
 with attempts as (
     select
         *,
         malformed is null as valid,
-        coalesce(malformed = 'engine error', false) as failed
+        coalesce(malformed in ('engine error', 'prompt longer than the context'), false) as failed
     from tasks
 ),
 counted as (
@@ -34,7 +34,7 @@ select
     task_id,
     document_id,
     0 as num_rollouts,
-    if(failed, 'engine error', null) as reason
+    if(failed, malformed, null) as reason
 from quotas
 where failed or place > if(valid, num_valid_drawn, num_drawn - num_valid_drawn)
 order by task_id;

@@ -7,6 +7,7 @@
 -- $z = 2:        standard errors of either share
 -- $least = 0.1:  share from which on a rise is worth a word
 -- $most = 0.5:   share that is too large even if it does not rise
+-- $first = 0.8:  the same in a first iteration, in which a small model has yet to learn the form (it begins at about 0.6)
 -- grain:         a role and phase, in its last iteration, the largest share first
 -- inputs:        replies, rollouts; $run
 with read as (
@@ -51,7 +52,7 @@ select
     case when num_iterations > 1 then printf(' (in the first iteration %s)', percent(first_num / first_n)) else '' end as before
 from compared
 where
-    (wilson_low(num, n, $z) > $most and num_iterations > 1)
+    wilson_low(num, n, $z) > case when num_iterations > 1 then $most else $first end
     or (num_iterations > 1 and wilson_low(num, n, $z) > greatest($least, wilson_high(first_num, first_n, $z)))
 order by num / n desc
 limit 1;

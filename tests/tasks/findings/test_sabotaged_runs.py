@@ -529,6 +529,18 @@ def test_replies_that_become_unreadable_are_found_and_so_are_their_tokens(store)
     )
 
 
+def test_nearly_all_replies_of_a_first_iteration_that_cannot_be_read_are_found(store):
+    read(store, 1, num_malformed=90)
+    assert spoken(store, "replies_unreadable").startswith(
+        "90% of the solver's replies in iteration 1 (90 of 100, training phase) could not be read."
+    )
+
+
+def test_a_small_model_that_has_yet_to_learn_the_form_is_no_finding(store):
+    read(store, 1, num_malformed=75)
+    assert sentence(store, "replies_unreadable") is None
+
+
 def test_a_few_unreadable_replies_are_no_finding(store):
     read(store, 1, num_malformed=2)
     read(store, 2, num_malformed=9)
