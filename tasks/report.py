@@ -17,7 +17,7 @@ from pathlib import Path
 from tasks.findings.find import Finding, findings
 from tasks.findings.rules import SHIPPED
 from tasks.reports import checks, information, learning, measures, needles, types
-from tasks.reports.about import about
+from tasks.reports.about import CONFIG, about
 from tasks.reports.data import Source, made_until, open_source, placed
 from tasks.reports.draw import Colours, Plot
 from tasks.reports.examples import Example, examples
@@ -85,8 +85,8 @@ def report(place: Place, iteration: int, rules: Sequence[Path] = ()) -> Path:
     `place` is the run's place; `rules` are folders of further rules for findings. Writes
     `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a Prefect flow run
     the Markdown becomes its artifact `<run>-iter-n`. `latest.html` is the report of the last
-    iteration that has one. A report that the same code made of the same tables is left as it is,
-    and an inquiry writes nothing.
+    iteration that has one. A report that the same code made of the same tables and settings is left
+    as it is, and an inquiry writes nothing.
     """
     store = place.store
     run = place.at.run
@@ -122,8 +122,9 @@ def report(place: Place, iteration: int, rules: Sequence[Path] = ()) -> Path:
 
 
 def made_from(store: Store, run: str, iteration: int, rules: Sequence[Path] = ()) -> str:
-    """A hash of everything that determines a report: code, queries, rules, templates, and the
-    tables up to its iteration."""
+    """A hash of what determines a report: code, queries, rules, templates, the tables up to its
+    iteration, the run's settings, and why it stopped. People's labels are left out: they change no
+    report until it is drawn for another reason."""
     files = [*HERE.glob("report*.jinja"), *(SQL / "report").iterdir(), *(SQL / "views").iterdir()]
     files += [file for folder in (SHIPPED, *rules) for file in folder.glob("*.sql")]
     tables = [
@@ -137,6 +138,8 @@ def made_from(store: Store, run: str, iteration: int, rules: Sequence[Path] = ()
             [hash_file(file) for file in sorted(files)],
             tables,
             _why_stopped(store, run),
+            about(store, run),
+            store.kept(run, CONFIG),
         ]
     )
 
@@ -160,7 +163,8 @@ def report_of_stopped(store: Store, run: str, rules: Sequence[Path] = ()) -> Pat
 
 
 def redraw(store: Store, run: str, rules: Sequence[Path] = ()) -> None:
-    """Redraw the reports of a run whose tables, rules or code have changed."""
+    """Redraw the reports of a run whose tables, settings, rules or code have changed; people's
+    labels alone redraw none."""
     for iteration in _iterations_drawn(store, run):
         report(store.run(run), iteration, rules)
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,20 +234,33 @@ def execution_of(report: Report) -> Execution:
 
 
 def agreed(runs: Sequence[Execution]) -> Execution:
-    """One result for all runs of a job: the first, unless they differ.
+    """One result for all runs of a job: the first, unless they differ. Dicts that differ in the
+    order of their keys are the same.
 
     >>> agreed([Execution("1", None, None, 0.25), Execution("2", None, None, 0.25)])
     Execution(output=None, error=None, reason='two runs differ', seconds=0.5)
+    >>> agreed([Execution(f"{{{keys}}}", None, None, 0.5) for keys in ("1: 2, 3: 4", "3: 4, 1: 2")])
+    Execution(output='{1: 2, 3: 4}', error=None, reason=None, seconds=1.0)
     """
     first = runs[0]
     seconds = sum(run.seconds for run in runs)
-    if len({(run.output, run.error, run.reason) for run in runs}) == 1:
+    if len({(_in_no_order(run.output), run.error, run.reason) for run in runs}) == 1:
         return Execution(first.output, first.error, first.reason, seconds)
     # A limit that only one run hit says nothing about the program's chance.
     for run in runs:
         if run.output is None and run.error is None:
             return Execution(None, None, run.reason, seconds)
     return Execution(None, None, NOT_DETERMINISTIC, seconds)
+
+
+def _in_no_order(output: str | None) -> str | None:
+    """An output with the keys of its dicts sorted."""
+    if output is None or "{" not in output:
+        return output
+    try:
+        return _written(literal(output), sort_keys=True)
+    except (ValueError, RecursionError):  # such as an infinite number
+        return output
 
 
 def literal(text: str) -> Any:
@@ -269,7 +283,8 @@ def literal(text: str) -> Any:
 
 
 def canonical(text: str) -> str:
-    """The text of a literal by which equal values of equal types are equal. Raises ValueError.
+    """The text of a literal by which equal values of equal types are equal, but for dicts, which
+    keep the order of their keys: a program may tell it. Raises ValueError.
 
     >>> canonical("{3,1, 2}"), canonical('["a",  {"b": 1.50}]')
     ('{1, 2, 3}', "['a', {'b': 1.5}]")
@@ -280,16 +295,17 @@ def canonical(text: str) -> str:
         raise ValueError("nested too deeply") from problem
 
 
-def _written(value: Any) -> str:
+def _written(value: Any, sort_keys: bool = False) -> str:
+    write = partial(_written, sort_keys=sort_keys)
     if isinstance(value, dict):
-        parts = [f"{_written(key)}: {_written(part)}" for key, part in value.items()]
-        return "{" + ", ".join(parts) + "}"
+        parts = [f"{write(key)}: {write(part)}" for key, part in value.items()]
+        return "{" + ", ".join(sorted(parts) if sort_keys else parts) + "}"
     if isinstance(value, set) and value:
-        return "{" + ", ".join(sorted(_written(part) for part in value)) + "}"
+        return "{" + ", ".join(sorted(map(write, value))) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_written(part) for part in value) + "]"
+        return "[" + ", ".join(map(write, value)) + "]"
     if isinstance(value, tuple):
-        parts = [_written(part) for part in value]
+        parts = [write(part) for part in value]
         return "(" + ", ".join(parts) + (",)" if len(parts) == 1 else ")")
     return repr(value)
 

@@ -130,6 +130,24 @@ def test_a_verdict_that_people_call_bad_is_held_to_be_the_other_one(store):
     ]
 
 
+def test_people_who_are_divided_evenly_are_no_standard(store):
+    judged(store)
+    opinions = {"j-a-t-0": ("good", "bad"), "j-b-t-0": ("good", "bad", "good")}
+    rows(
+        store.run(RUN),
+        "annotations",
+        *(
+            {"kind": "verdict", "subject": i, "labeller": f"person {n}", "opinion": opinion}
+            for i, said in opinions.items()
+            for n, opinion in enumerate(said)
+        ),
+    )
+    labelled = query(
+        store.root, "select judge_rollout_id, verdict, truth from verdicts where standard = 'label'"
+    )
+    assert [tuple(row.values()) for row in labelled] == [("j-b-t-0", 1, 1)]
+
+
 def test_the_card_has_every_grouping_and_one_row_for_each_wrong_verdict(store):
     judged(store)
     text = card(hold_trial(Lake(store), RUN))

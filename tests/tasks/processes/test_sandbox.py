@@ -221,9 +221,13 @@ def test_an_output_that_depends_on_hashes_or_addresses_is_not_deterministic() ->
         ("def f(a): return id(a)", "'x'", 2),
         ("def f(a): return {'b', 'c', a}", "'d'", 2),
         ("def f(a): raise ValueError(id(a))", "1", 2),
+        ("def f(a): return len({c: 1 for c in set(a)}), {c: 1 for c in set(a)}", "'bcdef'", 3),
     ]
     with Sandbox(SETTINGS, num_workers=2) as sandbox:
         results = list(sandbox.run(jobs))
+    *results, of_dicts = results
+    number, values = literal(of_dicts.output or "")  # equal dicts, in whatever order
+    assert (number, values) == (5, dict.fromkeys("bcdef", 1))
     assert [result.output or result.reason for result in results] == [
         NOT_DETERMINISTIC,
         NOT_LITERAL,  # `object` is a name

@@ -403,6 +403,17 @@ def test_a_report_of_the_same_tables_is_left_as_it_is_and_a_new_table_makes_it_a
     assert report(store.run("r"), 1).with_suffix(".md").exists()
 
 
+def test_other_settings_of_the_last_command_make_a_report_anew(store):
+    store.keep("r", "request.json", {"flow": "some", "overrides": {"monitor.max_falls": 2}})
+    path = report(store.run("r"), 1)
+    made = path.stat().st_mtime_ns
+    redraw(store, "r")
+    assert path.stat().st_mtime_ns == made
+    store.keep("r", "request.json", {"flow": "some", "overrides": {"monitor.max_falls": 37}})
+    redraw(store, "r")
+    assert path.stat().st_mtime_ns != made and "37" in path.read_text(encoding="utf-8")
+
+
 def test_the_latest_report_is_that_of_the_last_iteration_in_whatever_order_they_are_drawn(store):
     def latest() -> Path:
         pages = store.root / "reports" / "r"

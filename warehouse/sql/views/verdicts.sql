@@ -1,7 +1,7 @@
 -- grain: a judge's verdict beside one standard that it can be held against: `truth` (the true facts of a built-in world),
--- `canary` (an answer of known verdict), `label` (what people say of the verdict), `rule` (a comparison with the reference) or
--- `auditor` (a second judge of tasks that passed). `what` is criterion, vote, or the gate. `verdict` is null if unreadable;
--- `truth` is what the standard says, 1 or 0.
+-- `canary` (an answer of known verdict), `label` (what most people say of the verdict, if they are not divided evenly), `rule`
+-- (a comparison with the reference) or `auditor` (a second judge of tasks that passed). `what` is criterion, vote, or the gate.
+-- `verdict` is null if unreadable; `truth` is what the standard says, 1 or 0.
 create view verdicts as
 with given as (
     select
@@ -30,6 +30,7 @@ said as (
     from annotations
     where kind = 'verdict' and opinion is not null and opinion != 'unsure'
     group by run, subject
+    having 2 * count(*) filter (where opinion = 'good') != count(*)
 ),
 compared as (
     select run, rollout_id, any_value(matched) as matched from matches where matched is not null group by run, rollout_id
