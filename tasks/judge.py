@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tasks.read import UNANSWERED, not_answered, reason
+from tasks.models.engine import OVER_LIMIT
+from tasks.read import TOO_LONG, UNANSWERED, reason
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import JUDGMENTS, Answer, Criterion, PromptRow, Rollout, Row
 from warehouse.store import Table
@@ -72,7 +73,8 @@ def _verdict(rollout: Rollout, read: Callable[[str], int]) -> Row:
     """The verdict of a reply, even of one that filled the context; without a verdict, the
     reason."""
     if rollout["finish_reason"] == "error":
-        return {"verdict": None, "malformed": not_answered(rollout)}
+        is_too_long = OVER_LIMIT in (rollout["error"] or "")
+        return {"verdict": None, "malformed": TOO_LONG if is_too_long else UNANSWERED["error"]}
     try:
         return {"verdict": read(rollout["reply"] or ""), "malformed": None}
     except Exception as problem:  # a reader's fault costs its reply only

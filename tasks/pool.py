@@ -17,7 +17,7 @@ from warehouse.draft import hash_json
 from warehouse.schemas import DRAWS, POOLS, Row
 from warehouse.store import Table
 
-ROUNDING = 1e-9  # rounding may put a mean of marks this far below a bound that it equals
+ROUNDING = 1e-9  # rounding may put a mean of marks this far from a bound that it equals
 FROM_TASK = (
     "text",
     "reference",
@@ -205,9 +205,17 @@ def _out_of_range(row: Row, rules: PoolRules, is_new: bool) -> str | None:
         if score is None:
             return "no score"
         return "score too low to enter"
-    if score is not None and rules.lowest_score is not None and score < rules.lowest_score:
+    if (
+        score is not None
+        and rules.lowest_score is not None
+        and score < rules.lowest_score - ROUNDING
+    ):
         return "score too low"
-    if score is not None and rules.highest_score is not None and score > rules.highest_score:
+    if (
+        score is not None
+        and rules.highest_score is not None
+        and score > rules.highest_score + ROUNDING
+    ):
         return "score too high"
     return None
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tasks.models.engine import NO_ROOM
 from tasks.prompt import Malformed
 from tasks.readers.copies import COPIED, Instructions
 from tasks.rollouts.conversation import OVER_LIMIT
@@ -25,9 +24,7 @@ UNANSWERED = {
 TOO_LONG = "prompt over the limit"
 STATED = ("text", "reference", "answer", "criterion")  # columns of what a reply states
 Read = TypeVar("Read", bound=Mapping[str, Any])  # a row that was read from a reply
-OVER_CONTEXT = "prompt longer than the context"  # of the engine
-# reasons that are not the policy's fault
-NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG, OVER_CONTEXT)
+NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # reasons that are not the policy's fault
 
 
 def not_sampled(row: Mapping[str, Any]) -> str | None:
@@ -83,7 +80,7 @@ class Reader:
         try:
             known |= self.measure(rollout, prompt) if self.measure else {}
             if rollout["finish_reason"] in ("error", "context") or not rollout["turns"]:
-                raise Malformed(not_answered(rollout))
+                raise Malformed(_not_answered(rollout))
             if self.whole and rollout["finish_reason"] != "final":
                 raise Malformed(UNANSWERED[rollout["finish_reason"]])
             parsed = self.read(rollout, prompt)
@@ -172,13 +169,9 @@ def reason(problem: Exception) -> str:
     return f"reader failed: {type(problem).__name__}"
 
 
-def not_answered(rollout: Rollout) -> str:
-    """Why a rollout has no reply that could be read, as it is stored in `malformed`."""
-    error = rollout["error"] or ""
-    if rollout["finish_reason"] == "error" and OVER_LIMIT in error:
+def _not_answered(rollout: Rollout) -> str:
+    if rollout["finish_reason"] == "error" and OVER_LIMIT in (rollout["error"] or ""):
         return TOO_LONG
-    if rollout["finish_reason"] == "error" and NO_ROOM in error:
-        return OVER_CONTEXT
     return UNANSWERED.get(rollout["finish_reason"], rollout["finish_reason"])
 
 

@@ -13,7 +13,7 @@ from flows.blocks.difficulty_reward import tent as difficulty  # eq. 5
 from flows.scope.config import ChallengerReward, SolverReward
 from flows.scope.rubrics import Grade, criteria_of, grades
 from tasks.ask import readable
-from tasks.read import OVER_CONTEXT, UNANSWERED, not_heard
+from tasks.read import UNANSWERED, not_heard
 from tasks.score import mean_of, scored
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Criterion, Gate, Judgment, Row, Task
@@ -231,8 +231,7 @@ def _unanswered(answers: list[Answer], graded: dict[str, Grade]) -> str | None:
     failures = (
         graded[a["rollout_id"]].failed if a["rollout_id"] in graded else None for a in answers
     )
-    failed = (UNANSWERED["error"], OVER_CONTEXT)
-    never = (a["malformed"] for a in answers if a["malformed"] in failed)
+    never = (a["malformed"] for a in answers if a["malformed"] == UNANSWERED["error"])
     return next(filter(None, (*failures, *never)), None)
 
 

@@ -86,7 +86,8 @@ def findings(
     """The findings of a run, up to an iteration if one is given; the gravest first.
 
     `folders` hold further rules; `only` names the one rule that is asked for. A rule that cannot be
-    read or computed is a finding of its own, which says why. What stopped the run is no finding of
+    computed is a finding of its own, which says why; so is one that cannot be read, unless `only`
+    one is asked for. What stopped the run is no finding of
     the iterations before its last.
     """
     tables = lake.tables(run)
@@ -109,7 +110,8 @@ def findings(
     of_run = []
     for rule in read_rules(folders):
         if isinstance(rule, Unreadable):
-            of_run.append(_broken("rules", str(rule)))
+            if only is None:
+                of_run.append(_broken("rules", str(rule)))
             continue
         if only is not None and rule.name != only:
             continue

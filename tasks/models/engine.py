@@ -49,7 +49,7 @@ VariableName = Annotated[str, AfterValidator(_variable)]
 MAX_LORAS = 4  # adapters in one batch of an engine: as many as it may serve players at once
 MOST_TOKENS = 1 << 26  # of a context: more is a slip
 METADATA = "__metadata__"  # the key of a safetensors header that is no tensor
-NO_ROOM = "leaves no room in a context"  # in the error of a prompt that is too long
+OVER_LIMIT = "is longer than the limit"  # in the error of a prompt that was not sampled from
 
 
 class EngineDied(RuntimeError):
@@ -499,7 +499,10 @@ def _closing_id(tokenizer: Any) -> int | None:
 
 def too_long(num_tokens: int, max_model_len: int) -> Completion:
     """The reply to a prompt that leaves no room for even one token."""
-    reason = f"prompt of {num_tokens} tokens {NO_ROOM} of {max_model_len}"
+    reason = (
+        f"prompt of {num_tokens} tokens {OVER_LIMIT}: it leaves no room in a context of"
+        f" {max_model_len}"
+    )
     return Completion([], [], "", "error", reason)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from tasks.evaluate import Measure, evaluate, scores_of
 from tasks.monitors.limits import Limits
-from tasks.read import NOT_SAMPLED, OVER_CONTEXT, TOO_LONG, UNANSWERED
+from tasks.read import NOT_SAMPLED, TOO_LONG, UNANSWERED
 from tasks.stage import Tables, rows_of
 from warehouse.schemas import (
     Advantage,
@@ -44,7 +44,6 @@ JUDGE, LABELS, POOL, BATCH, UPDATE, COURSE = (
 Measured = Iterator[tuple[str, float]]
 Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown
 MOST_REASONS = 3  # why replies could not be read, in a message
-OVER_LIMIT = (TOO_LONG, OVER_CONTEXT)  # reasons of prompts that were not sampled from
 OF = " of "  # a metric named "<metric> of <role or benchmark>" has the limit of <metric>
 
 
@@ -140,7 +139,7 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
     sampled = [why for why in reasons if why not in NOT_SAMPLED]
     shares = {
         "max_engine_failure": reasons.count(UNANSWERED["error"]) / max(1, len(reasons)),
-        "max_over_limit": sum(why in OVER_LIMIT for why in reasons) / max(1, len(reasons)),
+        "max_over_limit": reasons.count(TOO_LONG) / max(1, len(reasons)),
     }
     if not attempts:
         shares["max_malformed"] = sum(why is not None for why in sampled) / max(1, len(sampled))
@@ -148,8 +147,8 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
         limit = getattr(limits, name)
         if limit is not None and is_beyond(name, share, limit):
             changes = f"monitor.{name}"
-            if name == "max_over_limit" and OVER_CONTEXT in reasons:
-                changes = f"engine.max_model_len or {changes}"
+            if name == "max_over_limit":
+                changes = f"engine.max_model_len, the method's own limit or {changes}"
             way_out = (
                 f"{_most_frequent(reasons)}. Fix the cause, or change {changes}."
                 f" `selfplay view {replies.at.run}` shows the replies."

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tasks.models.engine import Completion, Engine, Policy, Sampling
+from tasks.models.engine import OVER_LIMIT, Completion, Engine, Policy, Sampling
 from tasks.readers.thoughts import is_thinking, spoken
 from tasks.rollouts.dialogue import SPEAKERS, Dialogue, Results, say
 from tasks.rollouts.neutral import special_tokens_of, without_special
@@ -16,7 +16,6 @@ from tasks.rollouts.searches import Hits, Searches
 from warehouse.schemas import PromptRow, Turn
 
 SENTINEL = "sentinelturn"
-OVER_LIMIT = "is longer than the limit"
 
 
 @dataclass

@@ -156,6 +156,14 @@ def test_solved_tasks_leave_a_pool_of_unsolved_ones(place):
     assert reasons(second) == {"a": "score too high", "c": "score too low"}
 
 
+def test_a_mean_that_rounding_puts_beyond_the_bound_that_it_equals_stays(place):
+    rules = PoolRules(highest_score=0.3, lowest_score=0.3)
+    first = pool(place.step(1), tasks=tasks(place.step(1), "a", "b"), rules=rules)
+    given = scores(place.step(2), ("s1", "a", 0.1 + 0.2, {}), ("s2", "b", 0.3 - 1e-12, {}))
+    second = pool(place.step(2), previous=first, rewards=given, rules=rules)
+    assert inside(second) == ["a", "b"]
+
+
 def test_a_pool_of_answers_keeps_several_of_one_task(place):
     rows = [("s1", "a", "7"), ("s2", "a", "8"), ("s3", "b", None)]
     answers = publish(

@@ -14,7 +14,7 @@ from warehouse.schemas import TABLES
     ("error", "why"),
     [
         ("prompt of 900 tokens is longer than the limit of 800", "prompt over the limit"),
-        (too_long(5000, 4096).error, "prompt longer than the context"),
+        (too_long(5000, 4096).error, "prompt over the limit"),
         ("CUDA error", "engine error"),
         (None, "engine error"),
     ],

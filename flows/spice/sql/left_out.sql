@@ -1,13 +1,13 @@
 -- SPICE, algorithm 1 l.7: the attempts that are left out of their document's group of G. Those drawn keep the ratio of valid to
 -- invalid ones, rounded half up; a document with a valid question has one in its group.
--- grain:  one attempt that is left out, with a reason if the engine gave none
+-- grain:  one attempt that is left out, with a reason if its prompt was not sampled from
 -- inputs: tasks (one row an attempt)
 -- bounds: $group_size, $seed
 with attempts as (
     select
         *,
         malformed is null as valid,
-        coalesce(malformed in ('engine error', 'prompt longer than the context'), false) as failed
+        coalesce(malformed in ('engine error', 'prompt over the limit'), false) as failed
     from tasks
 ),
 counted as (

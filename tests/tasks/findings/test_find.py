@@ -125,5 +125,6 @@ def test_one_rule_can_be_asked_for_alone(store, tmp_path):
             "select count(*) as number, null as compared_with from answers where run = $run;\n"
             "-- rows: the answers\nselect rollout_id from answers where run = $run;\n"
         )
+    (tmp_path / "unreadable.sql").write_text("select 1;")
     spoken = findings(Lake(store), RUN, folders=(tmp_path,), only="other")
     assert [(one.rule, one.sentence) for one in spoken] == [("other", "3 answers")]

@@ -273,9 +273,9 @@ def test_prompts_over_the_limit_are_nobodys_failure_but_most_of_them_stop_the_ru
 
 
 def test_prompts_longer_than_the_context_are_no_failure_of_the_engine(place):
-    table = replies(place, *[None] * 4, *["prompt longer than the context"] * 6)
+    table = replies(place, *[None] * 4, *["prompt over the limit"] * 6)
     check_replies(table, Limits(max_engine_failure=0.0, max_malformed=0.0, max_over_limit=0.6))
-    said = r"over_limit is 0\.6, the limit is 0\.5\. .* change engine\.max_model_len or"
+    said = r"over_limit is 0\.6, the limit is 0\.5\. .* change engine\.max_model_len, "
     with pytest.raises(Alarm, match=said):
         check_replies(table, Limits())
 

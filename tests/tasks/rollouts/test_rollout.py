@@ -152,7 +152,9 @@ def test_results_are_cut_together_to_their_token_budget():
 def test_a_prompt_longer_than_the_context_is_a_row_with_its_reason():
     (row,) = converse(ScriptedEngine(script("a"), max_model_len=7))
     assert (row["finish_reason"], row["num_sampled_tokens"]) == ("error", 0)
-    assert row["error"] == "prompt of 7 tokens leaves no room in a context of 7"
+    assert row["error"] == (
+        "prompt of 7 tokens is longer than the limit: it leaves no room in a context of 7"
+    )
     assert list(datums(row)) == []
 
 
