@@ -224,7 +224,11 @@ def opened(
     api = None
     if cfg.api:
         api = ChatFleet(cfg.api, store.root, name)
-    machines = (pool or Machines).of(cfg, store.root / "logs" / name, api)
+    logs = store.root / "logs" / name
+    if store.freshness.builds:
+        logs.mkdir(parents=True, exist_ok=True)
+        logs.chmod(0o700)  # engines log what they are asked, which is not for other users
+    machines = (pool or Machines).of(cfg, logs, api)
     try:
         run = kind(cfg, store.run(name), models, machines)
         if begins:

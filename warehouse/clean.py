@@ -9,6 +9,7 @@ between, the next cleaning removes them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.address import Address, no_run
-from warehouse.draft import FILES, RECIPE
+from warehouse.draft import FILES, RECIPE, SEAL
 from warehouse.schemas import UPDATES, Row
 from warehouse.store import Store
 from warehouse.table import RUNS, Cleaned, Table, find_table
@@ -95,7 +96,7 @@ def free_superseded(store: Store, update: Table) -> int:
     if Address.parse(address).run != update.at.run or not _superseded(address, update):
         return 0
     with store.lock(address):
-        return remove(store, _superseded(address, update))
+        return sum(_remove(store, removal) for removal in _superseded(address, update))
 
 
 def check_kept(root: Path, path: Path | str | None, again: str) -> None:
@@ -133,16 +134,24 @@ def cleaned(store: Store, run: str) -> Counter[str]:
 
 
 def remove(store: Store, removals: Iterable[Removal]) -> int:
-    """Mark files as cleaned, then remove them; returns the bytes freed."""
-    freed = 0
+    """Mark files as cleaned, then remove them; returns the bytes freed.
+
+    A table that was rebuilt after it was listed is left as it is. Raises ValueError for a run that
+    a flow works on, RuntimeError for a table that another process works on.
+    """
+    listed: dict[str, list[Removal]] = {}
     for removal in removals:
-        recipe = json.loads((removal.table.folder / RECIPE).read_text())
-        for name in removal.files:
-            recipe["contents"][name].setdefault("cleaned", time.time())
-        store.amend(removal.table.address, recipe)
-        freed += removal.num_bytes
-        for name in removal.files:
-            (removal.table.folder / name).unlink(missing_ok=True)
+        listed.setdefault(removal.table.address, []).append(removal)
+    freed = 0
+    with contextlib.ExitStack() as held:
+        for run in {Address.parse(address).run for address in listed}:
+            held.enter_context(store.unplayed(run))
+        for address, of_table in listed.items():
+            with store.lock(address):
+                now = store.find(address)
+                if now is None or now.recipe[SEAL] != of_table[0].table.recipe[SEAL]:
+                    continue
+                freed += sum(_remove(store, removal) for removal in of_table)
     return freed
 
 
@@ -189,6 +198,17 @@ def _optimizers_and_weights(
         if table.schema is not UPDATES or table.address in last_of_role:
             continue
         yield from _checkpoint(table, weights=table.address not in last_of_iteration)
+
+
+def _remove(store: Store, removal: Removal) -> int:
+    recipe = json.loads((removal.table.folder / RECIPE).read_text())
+    for name in removal.files:
+        recipe["contents"][name].setdefault("cleaned", time.time())
+    store.amend(removal.table.address, recipe)
+    freed = removal.num_bytes
+    for name in removal.files:
+        (removal.table.folder / name).unlink(missing_ok=True)
+    return freed
 
 
 def _superseded(address: str, update: Table) -> list[Removal]:

@@ -49,6 +49,18 @@ def share(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def alone(folder: Path, name: str) -> Iterator[None]:
+    """Hold a lock of `share` without others, who wait for its end.
+
+    Raises BlockingIOError if somebody holds it.
+    """
+    folder.mkdir(exist_ok=True)
+    with open(_file(folder, name), "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
 def is_shared(folder: Path, name: str) -> bool:
     """Whether anybody holds a lock by `share`."""
     with contextlib.suppress(FileNotFoundError), open(_file(folder, name), "a") as file:

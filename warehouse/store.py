@@ -273,7 +273,8 @@ class Store:
     @contextlib.contextmanager
     def draft(self, schema: Schema) -> Iterator[Draft]:
         """A place to write a table of `schema`; removed unless it was published. Raises Unwritable
-        as `writable` does."""
+        as `writable` does, and RuntimeError in a dry run."""
+        self._check_builds(f"a table of {schema.name}")
         with self.writable():
             draft = Draft(self.root / "tmp" / uuid.uuid4().hex, schema)
         try:
@@ -367,18 +368,30 @@ class Store:
         )
 
     def amend(self, address: str, recipe: dict[str, Any]) -> None:
-        """Replace the recipe of a published table, whole or not at all."""
+        """Replace the recipe of a published table, whole or not at all.
+
+        Raises RuntimeError in a dry run.
+        """
+        self._check_builds(f"the recipe of {address}")
         fresh = self.root / "tmp" / f"{uuid.uuid4().hex}.json"
         write_recipe(fresh, recipe)
         os.replace(fresh, self.folder(address) / RECIPE)
 
     def keep(self, run: str, name: str, value: Any) -> None:
-        """Write `name`, a JSON file, beside the tables of a run, whole or not at all."""
+        """Write `name`, a JSON file, beside the tables of a run, whole or not at all.
+
+        Raises RuntimeError in a dry run.
+        """
+        self._check_builds(f"{name} of the run {run!r}")
         fresh = self.root / "tmp" / f"{uuid.uuid4().hex}.json"
         write_json(fresh, value)
         path = self.folder(check_run_name(run)) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(fresh, path)
+
+    def _check_builds(self, what: str) -> None:
+        if not self.freshness.builds:
+            raise RuntimeError(f"a dry run writes nothing to the store, and so not {what}")
 
     def kept(self, run: str, name: str) -> Any:
         """What `keep` wrote, or None.
@@ -409,6 +422,17 @@ class Store:
     def playing(self, run: str) -> Iterator[None]:
         """Say that a flow works on a run, also between two of its stages."""
         with locks.share(self.root / LOCKS / RUNS, check_run_name(run)):
+            yield
+
+    @contextlib.contextmanager
+    def unplayed(self, run: str) -> Iterator[None]:
+        """Let no flow on this machine begin to work on a run: it waits. Raises ValueError if one
+        works on it."""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(locks.alone(self.root / LOCKS / RUNS, check_run_name(run)))
+            except BlockingIOError:
+                raise ValueError(f"run {run!r} is in use: wait until its flow has ended") from None
             yield
 
     def is_played(self, run: str) -> bool:

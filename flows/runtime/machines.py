@@ -56,8 +56,6 @@ class Machines:
     def of(cls, cfg: MethodSettings, logs: Path, api: ChatFleet | None = None) -> Machines:
         """The machines that a configuration asks for; they write their logs to the folder
         `logs`."""
-        logs.mkdir(parents=True, exist_ok=True)
-        logs.chmod(0o700)  # engines log what they are asked, which is not for other users
         engines = Fleet(cfg.engine, cfg.num_engines, logs)
         # on the cluster's GPUs, the trainer takes turns with the engines
         on_nodes = cfg.trainer_place == "ray" and cfg.engine.place == "ray"

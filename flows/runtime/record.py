@@ -57,9 +57,10 @@ def open_run(
 
 def note_left(store: Store, run: str) -> list[str]:
     """Record which updates of a run are left over, because the flow trains no more and has not come
-    to them; returns their addresses. None are if no flow is played, but stages by themselves."""
+    to them; returns their addresses. None are if no flow is played, but stages by themselves, or
+    if the flow is played as a dry run, whose settings are only assumed."""
     rule = store.freshness
-    if not isinstance(rule, Playing):
+    if not isinstance(rule, Playing) or not rule.builds:
         return []
     updates = [table.address for table in store.tables(run, UPDATES)]
     left = [address for address in updates if address not in rule.reached]

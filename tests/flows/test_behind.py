@@ -61,7 +61,9 @@ def learn(store: Store, trainer: Any, steps: int = 1, keep: Any = "all") -> list
     machines = Machines(*tools, keep_checkpoints=keep)  # pyright: ignore[reportArgumentType]
     for number in range(1, steps + 1):
         place = store.run("r").iteration(1).phase("solver").step(number)
-        rows = publish(place, "batches", row("batches"))
+        rows = store.find(place.address("batches"))
+        if rows is None:
+            rows = publish(place, "batches", row("batches"))
         settings = GRPOSettings()
         start: Any = {
             "policy": now,

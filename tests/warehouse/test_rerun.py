@@ -1,5 +1,6 @@
 """Rerun, why, shards, verify and clean: what is rebuilt, and what is not."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -379,6 +380,40 @@ def test_a_run_that_is_being_worked_on_is_not_cleaned(store):
     assert clean.removable(store, "r") == []
     with pytest.raises(ValueError, match="there is no run 's'"):
         clean.removable(store, "s")
+
+
+def test_clean_leaves_what_was_rebuilt_while_it_asked(store):
+    """Its files have the same names, and the flow that rebuilt it goes on from them."""
+    places = [store.run("r").iteration(1).phase("solver").step(number) for number in (1, 2, 3)]
+    for place in places:
+        updates(place)
+    listed = clean.removable(store, "r", keep_last=0)
+    rebuilt = updates(places[0])
+    publish(places[0], "rollouts", row("rollouts"))
+    with store.playing("r"), pytest.raises(ValueError, match="run 'r' is in use"):
+        clean.remove(store, listed)
+    with store.lock(rebuilt.address), pytest.raises(RuntimeError, match="is being built"):
+        clean.remove(store, listed)
+    assert list(rebuilt.folder.rglob("*.safetensors"))
+    assert clean.remove(store, listed) == 2000  # of the second alone
+    assert store.get(rebuilt.address).recipe == rebuilt.recipe
+    assert not list(store.get(rebuilt.address).problems(thorough=True))
+    assert clean.remove(store, listed) == 0
+
+
+def test_a_flow_waits_until_its_run_is_cleaned(store):
+    begun = threading.Event()
+
+    def begin() -> None:
+        with store.playing("r"):
+            begun.set()
+
+    flow = threading.Thread(target=begin)
+    with store.unplayed("r"):
+        flow.start()
+        assert not begun.wait(0.1)
+    assert begun.wait(60)
+    flow.join()
 
 
 def test_drafts_of_the_dead_are_swept_and_those_of_the_living_are_not(store, monkeypatch):
