@@ -3,7 +3,8 @@
 Only one machine may publish tables of a store: locks of a network file system may hold on one
 machine alone. So the flow's machine notes itself in `head.json`, again and again while it works; a
 second machine is refused until that note is old. Flows of the same machine share it: their locks
-work.
+work. A machine that was suspended or cut off for that long, and finds the note of another one when
+it comes back, publishes no more.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ OLD_S = 90.0  # a machine that was killed is forgotten after this long
 def head_of(store: Store) -> Iterator[None]:
     """Be the store's head while the block runs.
 
-    Raises RuntimeError, naming it, if another machine is.
+    Raises RuntimeError, naming it, if another machine is. If another one takes over meanwhile,
+    the store refuses to publish from then on.
     """
     own = {"host": socket.gethostname(), "boot": _boot()}
     path = store.root / HEAD
@@ -53,7 +55,19 @@ def _beat(store: Store, own: dict[str, str], ended: threading.Event) -> None:
     while not ended.wait(BEAT_S):
         # a full disk is told by the stage that it stops
         with contextlib.suppress(OSError):
+            there = _read(store.root / HEAD)
+            if there is not None and not _is_by(own, there):
+                store.refuse_to_publish(_taken_over(store, there))
+                return
             _write(store, own)
+
+
+def _taken_over(store: Store, there: dict[str, Any]) -> RuntimeError:
+    return RuntimeError(
+        f"the store {store.root} has another head now: process {there.get('pid')} on"
+        f" {there.get('host')} took over, as this machine was not heard of for {OLD_S:.0f} s."
+        " Nothing more is published from here: repeat the command once the flows there have ended"
+    )
 
 
 def _write(store: Store, own: dict[str, str]) -> None:
@@ -64,7 +78,7 @@ def _write(store: Store, own: dict[str, str]) -> None:
 
 def _check(path: Path, own: dict[str, str]) -> None:
     there = _read(path)
-    if there is None or {key: there.get(key) for key in own} == own:
+    if there is None or _is_by(own, there):
         return
     age_s = time.time() - there["at"]
     if age_s < OLD_S:
@@ -73,6 +87,10 @@ def _check(path: Path, own: dict[str, str]) -> None:
             f" {there.get('host')}, seen {max(age_s, 0):.0f} s ago. Run there, give this run a"
             f" store of its own (SELFPLAY_STORE), or wait {OLD_S:.0f} s after that machine was lost"
         )
+
+
+def _is_by(own: dict[str, str], note: dict[str, Any]) -> bool:
+    return {key: note.get(key) for key in own} == own
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ from warehouse.mirror import (
     without_marks,
 )
 from warehouse.schemas import TABLES, Schema
+from warehouse.stopped import STOPPED
 from warehouse.store import Store
 from warehouse.table import Damaged, Table
 
@@ -365,7 +366,11 @@ def _check_rows(folder: Path, schema: Schema, recipe: Recipe) -> None:
 
 
 def _pull_kept(store: Store, run: str, bucket: ObjectStore, names: Sequence[str]) -> list[str]:
-    """Fetch what the run keeps beside its tables; returns the names of what changed here since."""
+    """Fetch what the run keeps beside its tables; returns the names of what changed here since.
+
+    Why it stopped is no longer kept here if the run was continued, here or where it was pushed
+    from.
+    """
     own = store.kept(run, OWNER) or {}
     before = own.get("kept", {})
     changed = []
@@ -374,11 +379,18 @@ def _pull_kept(store: Store, run: str, bucket: ObjectStore, names: Sequence[str]
         if value is None:  # removed meanwhile
             continue
         here = store.kept(run, name)
+        if name == STOPPED and here is None and hash_json(value) == before.get(name):
+            continue
         if here is not None and here != value and hash_json(here) != before.get(name):
             changed.append(name)
             continue
         if here != value:
             store.keep(run, name, value)
         before = {**before, name: hash_json(value)}
+    if STOPPED in before and STOPPED not in names:
+        here = store.kept(run, STOPPED)
+        if here is not None and hash_json(here) == before[STOPPED]:
+            (store.folder(run) / STOPPED).unlink()
+        before = {name: known for name, known in before.items() if name != STOPPED}
     store.keep(run, OWNER, {**own, "kept": before})
     return changed

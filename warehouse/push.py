@@ -25,11 +25,13 @@ from warehouse.mirror import (
     owner_of,
     parse_json,
     read,
+    read_json,
     recipe_key,
     replace,
     transfers,
     without_marks,
 )
+from warehouse.stopped import STOPPED
 from warehouse.store import Store
 from warehouse.table import Damaged, Table, find_table
 
@@ -246,7 +248,10 @@ def _with_files(recipe: dict[str, Any], names: Collection[str]) -> dict[str, Any
 
 
 def _send_kept(store: Store, run: str, bucket: ObjectStore) -> None:
-    """Send what the run keeps beside its tables, such as its request."""
+    """Send what the run keeps beside its tables, such as its request.
+
+    Why it stopped is removed from the mirror once the run has been continued.
+    """
     import obstore
 
     sent: dict[str, str] = {}
@@ -262,6 +267,11 @@ def _send_kept(store: Store, run: str, bucket: ObjectStore) -> None:
             obstore.put(bucket, kept_key(run, path.name), data)
         sent[path.name] = hash_json(value)
     own = store.kept(run, OWNER) or {}
+    known = own.get("kept", {}).get(STOPPED)
+    if known is not None and STOPPED not in sent:  # the run was continued
+        there = read_json(bucket, kept_key(run, STOPPED))
+        if there is not None and hash_json(there) == known:
+            obstore.delete(bucket, kept_key(run, STOPPED))
     store.keep(run, OWNER, {**own, "kept": sent})
 
 

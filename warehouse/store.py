@@ -122,6 +122,7 @@ class Store:
         self.log_level = logging.DEBUG if quiet else logging.INFO  # of lines about its tables
         self.freshness = freshness or Freshness()
         self.behind = BackgroundWork()
+        self._refusal: Exception | None = None
         # called with every table that a flow passes, built or fresh
         self.watchers: list[Callable[[Table], None]] = []
         with self.writable():
@@ -273,8 +274,9 @@ class Store:
     @contextlib.contextmanager
     def draft(self, schema: Schema) -> Iterator[Draft]:
         """A place to write a table of `schema`; removed unless it was published. Raises Unwritable
-        as `writable` does, and RuntimeError in a dry run."""
+        as `writable` does, RuntimeError in a dry run, and what `refuse_to_publish` says."""
         self._check_builds(f"a table of {schema.name}")
+        self._check_publishes()
         with self.writable():
             draft = Draft(self.root / "tmp" / uuid.uuid4().hex, schema)
         try:
@@ -313,6 +315,14 @@ class Store:
                     shutil.rmtree(path, ignore_errors=True)
                     os.unlink(held.name)
 
+    def refuse_to_publish(self, why: Exception) -> None:
+        """Raise `why` from now on wherever a table is begun, published or amended."""
+        self._refusal = why
+
+    def _check_publishes(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
     def publish(self, draft: Draft, address: str, recipe: dict[str, Any]) -> Table:
         """Publish a draft at its address by one rename, replacing any table there."""
         recipe = {**recipe, "table": draft.schema.name, **draft.finish()}
@@ -321,7 +331,11 @@ class Store:
         return self.adopt(draft, address, recipe)
 
     def adopt(self, draft: Draft, address: str, recipe: dict[str, Any]) -> Table:
-        """Publish a draft whose recipe, which says what its files hold, was made before."""
+        """Publish a draft whose recipe, which says what its files hold, was made before.
+
+        Raises what `refuse_to_publish` says.
+        """
+        self._check_publishes()
         recipe = write_recipe(draft.folder / RECIPE, recipe)
         folder = self.folder(address)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -370,9 +384,10 @@ class Store:
     def amend(self, address: str, recipe: dict[str, Any]) -> None:
         """Replace the recipe of a published table, whole or not at all.
 
-        Raises RuntimeError in a dry run.
+        Raises RuntimeError in a dry run, and what `refuse_to_publish` says.
         """
         self._check_builds(f"the recipe of {address}")
+        self._check_publishes()
         fresh = self.root / "tmp" / f"{uuid.uuid4().hex}.json"
         write_recipe(fresh, recipe)
         os.replace(fresh, self.folder(address) / RECIPE)

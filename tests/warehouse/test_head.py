@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 
 import pytest
 
+from tests.support.rows import publish, samples
 from warehouse import head
 from warehouse.head import HEAD, head_of
+from warehouse.schemas import SAMPLES
 from warehouse.store import Store
 
 
@@ -55,3 +58,36 @@ def test_it_says_again_and_again_that_it_works(store: Store, monkeypatch) -> Non
         while json.loads((store.root / HEAD).read_text())["at"] == first:
             assert time.monotonic() < until
             time.sleep(0.01)
+
+
+def test_a_machine_that_finds_another_head_when_it_comes_back_publishes_no_more(
+    store: Store, monkeypatch
+) -> None:
+    monkeypatch.setattr(head, "BEAT_S", 0.01)
+    place = store.run("r")
+    with head_of(store):
+        kept = publish(place, "samples", *samples("a"))
+        with store.draft(SAMPLES) as begun:
+            begun.write(samples("b"))
+            told = "has another head now: process 7 on other took over"
+            let_other_take_over(store)
+            with pytest.raises(RuntimeError, match=told):
+                store.publish(begun, kept.address, {"key": "k"})
+        for write in (lambda: store.amend(kept.address, {}), lambda: store.draft(SAMPLES)):
+            with pytest.raises(RuntimeError, match=told), contextlib.ExitStack() as stack:
+                stack.enter_context(write())  # pyright: ignore[reportArgumentType]
+    assert store.get(kept.address).recipe == kept.recipe
+    assert json.loads((store.root / HEAD).read_text())["host"] == "other"
+
+
+def let_other_take_over(store: Store) -> None:
+    """It has ended since; until the store notices that, it may write over the note."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        note(store, "other", age_s=200)
+        try:
+            with store.draft(SAMPLES):
+                time.sleep(0.01)
+        except RuntimeError:
+            return
+    pytest.fail("it goes on as if it were the head")

@@ -29,6 +29,7 @@ from warehouse.pull import pull
 from warehouse.push import push
 from warehouse.query import query
 from warehouse.schemas import SAMPLES
+from warehouse.stopped import remembered, stopped
 from warehouse.store import Store
 from warehouse.table import Damaged
 
@@ -39,6 +40,7 @@ import obstore
 from obstore.store import LocalStore
 from warehouse.push import push
 from warehouse.mirror import OPTIMIZER, ROWS, WEIGHTS
+from warehouse.stopped import remembered, stopped
 from warehouse.store import Store
 
 put, puts = obstore.put, []
@@ -150,6 +152,46 @@ def test_what_the_run_keeps_beside_its_tables_goes_with_it(store, other, bucket)
     other.keep("r", "request.json", {"flow": "f", "iterations": 3})  # continued there
     assert pull(other, "r", bucket).changed == ["request.json"]
     assert other.kept("r", "request.json") == {"flow": "f", "iterations": 3}
+
+
+def stop(store: Store, why: str) -> None:
+    with pytest.raises(RuntimeError), remembered(store, "r"):
+        raise RuntimeError(why)
+
+
+def go_on(store: Store) -> None:
+    with remembered(store, "r"):
+        pass
+
+
+def test_a_run_that_was_continued_is_not_pulled_as_one_that_stopped(store, other, bucket) -> None:
+    play(store, "r", iterations=1)
+    stop(store, "too few replies")
+    push(store, "r", bucket)
+    pull(other, "r", bucket)
+    assert str(stopped(other, "r")).endswith("by RuntimeError: too few replies")
+    go_on(store)
+    assert pull(store, "r", bucket).changed == [] and stopped(store, "r") is None
+    push(store, "r", bucket)
+    assert pull(other, "r", bucket).changed == [] and stopped(other, "r") is None
+    stop(store, "too few replies again")
+    push(store, "r", bucket)
+    pull(other, "r", bucket)
+    assert str(stopped(other, "r")).endswith("again")
+
+
+def test_a_push_leaves_what_stopped_the_run_in_another_store(store, other, bucket) -> None:
+    play(store, "r", iterations=1)
+    stop(store, "here")
+    push(store, "r", bucket)
+    pull(other, "r", bucket)
+    stop(other, "there")
+    push(other, "r", bucket)
+    go_on(store)
+    push(store, "r", bucket)
+    pull(other, "r", bucket)
+    assert str(stopped(other, "r")).endswith("there")
+    assert pull(store, "r", bucket).changed == [] and stopped(store, "r") == stopped(other, "r")
 
 
 def test_a_run_goes_back_and_forth(store, other, bucket) -> None:
