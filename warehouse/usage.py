@@ -7,13 +7,14 @@ messages of a prompt, how they were rendered, how tokens were drawn, and where a
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from warehouse.schemas import PROMPTS, ROLLOUTS
+from warehouse.schemas import BATCHES, PROMPTS, ROLLOUTS
 from warehouse.store import Store
 from warehouse.table import Table
 
@@ -66,33 +67,50 @@ class Usage:
 def usage_of(store: Store, run: str, updates: list[Table]) -> Usage | None:
     """How the role was asked that a policy's last update trained most on.
 
-    None if its rollouts are gone.
+    That is the role of the table with most rollouts in the update's batch, or with most rollouts
+    if there is no batch. None if its rollouts are gone.
     """
     last = updates[-1]
-    beside = [
-        table
-        for table in store.tables(run, ROLLOUTS)
-        if (table.at.iteration, table.at.phase, table.at.step)
-        == (last.at.iteration, last.at.phase, last.at.step)
-        and table.has_rows
-        and table.num_rows
-    ]
+    beside = _beside(last, store.tables(run, ROLLOUTS))
     if not beside:
         return None
-    rollouts = max(beside, key=lambda table: table.num_rows)
+    trained = {id_ for table in _beside(last, store.tables(run, BATCHES)) for id_ in _ids(table)}
+    rollouts = max(
+        beside, key=lambda table: (sum(id_ in trained for id_ in _ids(table)), table.num_rows)
+    )
     params = rollouts.recipe["params"]
-    prompt_id = rollouts.rows()[0]["prompt_id"]
+    shown = rollouts.rows()[0]
     for table in store.tables(run, PROMPTS):
         for row in table.rows() if table.at.step == rollouts.at.step else ():
-            if row["prompt_id"] == prompt_id:
-                return _usage(rollouts, row, params)
+            if row["prompt_id"] == shown["prompt_id"]:
+                return _usage(shown["role"], row, params)
     return None
 
 
-def _usage(rollouts: Table, prompt: dict[str, Any], params: dict[str, Any]) -> Usage:
+def _beside(update: Table, tables: Iterable[Table]) -> list[Table]:
+    """The tables with rows at the place of an update."""
+    here = (update.at.iteration, update.at.phase, update.at.step)
+    return [
+        table
+        for table in tables
+        if (table.at.iteration, table.at.phase, table.at.step) == here
+        and table.has_rows
+        and table.num_rows
+    ]
+
+
+def _ids(table: Table) -> list[str]:
+    return [
+        id_
+        for batch in table.batches(["rollout_id"])
+        for id_ in batch.column("rollout_id").to_pylist()
+    ]
+
+
+def _usage(role: str, prompt: dict[str, Any], params: dict[str, Any]) -> Usage:
     sampling = params["sampling"]
     return Usage(
-        role=rollouts.rows()[0]["role"],
+        role=role,
         messages=[
             {"role": message["role"], "content": message["content"]}
             for message in prompt["messages"]

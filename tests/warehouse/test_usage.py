@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-from warehouse.usage import Usage
+from tests.support.rows import publish, row, updates
+from warehouse.schemas import ROLLOUTS
+from warehouse.store import Place, Store, Table
+from warehouse.usage import Usage, usage_of
 
 CHAT = [{"role": "user", "content": 'Who wrote "it"?\nBe brief.'}]
 
@@ -60,3 +63,39 @@ def test_the_code_never_ends_its_block_early():
     """A document may hold a fence of Markdown."""
     shown = usage("none", text="```\nprint()\n```").markdown("m", is_adapter=False)
     compile(code(shown), "card", "exec")
+
+
+def sampled(place: Place, label: str, role: str, text: str, num_samples: int) -> Table:
+    """Rollouts of one prompt, which has this text."""
+    prompt_id = f"asked-{label}"
+    asked = row("prompts", prompt_id=prompt_id, messages=[{"role": "user", "content": text}])
+    publish(place, "prompts", asked, label=label)
+    sampling = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 9, "stop": []}
+    params = {"sampling": sampling, "dialogue": {"chat_template": "model"}}
+    with place.store.draft(ROLLOUTS) as draft:
+        for i in range(num_samples):
+            ids = {"rollout_id": f"{label}-{i}", "prompt_id": prompt_id}
+            draft.write([row("rollouts", **ids, role=role)])
+        recipe = {"key": "k", "params": params}
+        return place.store.publish(draft, place.address("rollouts", label), recipe)
+
+
+def test_a_card_shows_the_role_that_was_trained_and_not_the_one_that_spoke_most(
+    store: Store, place: Place
+) -> None:
+    """A judge gives many verdicts on each answer."""
+    sampled(place, "grade", "judge", "You grade an answer.", num_samples=6)
+    sampled(place, "solver", "solver", "Solve the task.", num_samples=3)
+    sampled(place.step(9), "solver", "solver", "Another step.", num_samples=9)
+    ids = ("solver-0", "solver-1", "grade-0")
+    publish(place, "batches", *(row("batches", rollout_id=name, advantage=1.0) for name in ids))
+    shown = usage_of(store, "r", [updates(place)])
+    assert shown is not None and shown.role == "solver"
+    assert shown.messages == [{"role": "user", "content": "Solve the task."}]
+
+
+def test_without_a_batch_a_card_shows_the_role_that_spoke_most(store: Store, place: Place) -> None:
+    sampled(place, "few", "judge", "You grade an answer.", num_samples=1)
+    sampled(place, "many", "solver", "Solve the task.", num_samples=2)
+    shown = usage_of(store, "r", [updates(place)])
+    assert shown is not None and shown.role == "solver"
