@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from flows.plan.cluster import is_on_nodes
 from flows.plan.preflight import check_machine
 from flows.run import Run, check_world
-from flows.runtime.machines import MachinePool, Machines, open_models, register
+from flows.runtime.machines import MachinePool, Machines, open_models, register, told_apart
 from flows.runtime.record import check_left, open_run
 from flows.runtime.request import Request, RerunRequest, default_run
 from flows.runtime.start import open_start
@@ -221,6 +221,7 @@ def opened(
     models = open_models(cfg)
     if cfg.models.start:
         models["start"] = open_start(cfg.models.start, models["base"], cfg, store)
+    models = told_apart(models)
     api = None
     if cfg.api:
         api = ChatFleet(cfg.api, store.root, name)

@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import hashlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 
 from warehouse.schemas import Row, Schema
 
+log = logging.getLogger("selfplay")
 RECIPE = "recipe.json"
 SEAL = "recipe_hash"
 PART = "part-00000.parquet"
@@ -229,7 +231,8 @@ class Shards:
     def rows(self, section: str) -> list[Row]:
         """All rows of a section's parts.
 
-        A part that cannot be read is left out, so its rows are recomputed.
+        A part that is no whole Parquet file is removed, so its rows are recomputed. Raises OSError,
+        naming the part, if the disk fails to read it; it is then left for the next try.
         """
         rows = []
         for path in sorted(self.folder.glob(f"{section}-*.parquet")):
@@ -237,7 +240,14 @@ class Shards:
                 rows += pq.read_table(path, schema=self.schema.arrow).to_pylist(
                     maps_as_pydicts="strict"
                 )
-            except (pa.ArrowInvalid, OSError):
+            except FileNotFoundError:
+                continue
+            except (pa.ArrowInvalid, OSError) as problem:
+                # Arrow raises an OSError without a number for content that it cannot decode
+                if isinstance(problem, OSError) and problem.errno is not None:
+                    why = problem.strerror or str(problem)
+                    raise OSError(problem.errno, why, str(path)) from problem
+                log.warning("%s is damaged, and its rows are made again: %s", path, problem)
                 path.unlink()
         return rows
 

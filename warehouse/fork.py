@@ -144,7 +144,8 @@ def _last_iteration(table: Table) -> int:
     """
     if table.at.iteration is not None:
         return table.at.iteration
-    told = json.dumps([table.recipe.get("inputs", {}), table.recipe.get("params", {})])
+    read = [table.recipe.get("inputs", {}), table.recipe.get("params", {})]
+    told = json.dumps(read, ensure_ascii=False)  # a run's name may have letters of any alphabet
     return max(map(int, re.findall(rf'"{re.escape(table.at.run)}/iter-(\d+)', told)), default=-1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -197,6 +198,21 @@ def open_models(cfg: MethodSettings) -> dict[str, Policy]:
                 raise
             check_policies(cfg.judge_engine.model_copy(update={"model": policy.weights}), [policy])
     return models
+
+
+def told_apart(models: Mapping[str, Policy]) -> dict[str, Policy]:
+    """The models, different ones with different ids.
+
+    A model in a folder is called like it, and two folders may have one name, such as
+    `checkpoint-500`. Then the later of the two gets the beginning of its hash as well.
+    """
+    hashes = dict[str, str]()
+    apart = dict[str, Policy]()
+    for name, policy in models.items():
+        if hashes.setdefault(policy.id, policy.content_hash) != policy.content_hash:
+            policy = policy.model_copy(update={"id": f"{policy.id}-{policy.content_hash[:6]}"})
+        apart[name] = policy
+    return apart
 
 
 def open_model(model: str) -> Policy:

@@ -128,16 +128,19 @@ def test_other_settings_hold_from_the_next_iteration_on(forked: Store) -> None:
     assert new == {"f/iter-002/solver/step-001/rollouts 0.5"}
 
 
-def test_what_lies_outside_iterations_is_shared_but_follows_the_settings(store: Store) -> None:
-    play(store, "r")
+@pytest.mark.parametrize("run", ["r", "größe"])
+def test_what_lies_outside_iterations_is_shared_but_follows_the_settings(
+    store: Store, run: str
+) -> None:
+    play(store, run)
     late = sample(
-        store.run("r"),
-        store.get("r/samples"),
-        policy="r/iter-002/solver/step-002/updates",
+        store.run(run),
+        store.get(f"{run}/samples"),
+        policy=f"{run}/iter-002/solver/step-002/updates",
         temperature=1.0,
     )
-    fork(store, "r", "f", 1, {})
-    assert store.find("f/samples") and not store.find(late.address.replace("r/", "f/"))
+    fork(store, run, "f", 1, {})
+    assert store.find("f/samples") and not store.find(late.address.replace(f"{run}/", "f/"))
     made.clear()
     draw(store.run("f"), seed=0)
     assert made == []

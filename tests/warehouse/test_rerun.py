@@ -1,5 +1,6 @@
 """Rerun, why, shards, verify and clean: what is rebuilt, and what is not."""
 
+import errno
 import threading
 from typing import Any
 
@@ -10,7 +11,7 @@ from tasks.models.engine import EngineDied, Sampling
 from tasks.prompt import Malformed
 from tasks.rollouts.rollout import Dialogue, roll_out
 from tasks.stage import Rows, stage
-from tests.support.rows import publish, row, updates
+from tests.support.rows import publish, row, samples, updates
 from tests.support.scripted import POLICY, ScriptedEngine
 from warehouse import clean
 from warehouse.draft import PART
@@ -304,6 +305,33 @@ def test_shards_of_another_recipe_are_not_used(place):
         sample(place, Fleet(dies_after=6))
     sample(place, other := Fleet(), max_tokens=6)
     assert len(other.sampled) == 10
+
+
+def test_a_disk_that_fails_to_read_a_shard_costs_no_row(store, monkeypatch):
+    shards = store.shards(SAMPLES, "r/samples", "k")
+    shards.write("attempt-0", samples("a", "b"))
+    (file,) = shards.folder.iterdir()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("warehouse.draft.pq.read_table", fail)
+        with pytest.raises(OSError, match=rf"Stale file handle: '{file}'"):
+            shards.rows("attempt-0")
+    assert shards.rows("attempt-0") == samples("a", "b")
+
+
+@pytest.mark.parametrize("damage", ["cut off", "changed"])
+def test_a_damaged_shard_is_removed_and_named(store, caplog, damage):
+    shards = store.shards(SAMPLES, "r/samples", "k")
+    shards.write("attempt-0", samples("a", "b"))
+    (file,) = shards.folder.iterdir()
+    data = file.read_bytes()
+    file.write_bytes(data[:-20] if damage == "cut off" else data[:4] + b"?" * 40 + data[44:])
+    shards.write("attempt-0", samples("c"))
+    assert shards.rows("attempt-0") == samples("c")
+    assert not file.exists() and f"{file} is damaged" in caplog.text
 
 
 def test_clean_leaves_the_last_iteration_each_iterations_last_weights_and_every_roles_last_update(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,7 @@ def test_no_two_hold_one_lock_however_they_come_and_go(store):
                 with store.lock("r/samples"):
                     inside += 1
                     most, entered = max(most, inside), entered + 1
+                    time.sleep(0.001)  # lets another thread enter, if the lock lets it
                     inside -= 1
                 num_entered += 1
             except RuntimeError:
