@@ -87,8 +87,7 @@ def findings(
 
     `folders` hold further rules; `only` names the one rule that is asked for. A rule that cannot be
     computed is a finding of its own, which says why; so is one that cannot be read, unless `only`
-    one is asked for. What stopped the run is no finding of
-    the iterations before its last.
+    one is asked for. What stopped the run is no finding of the iterations before its last.
     """
     tables = lake.tables(run)
     near = None
