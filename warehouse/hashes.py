@@ -17,6 +17,8 @@ from warehouse.draft import hash_file, hash_json
 
 # a younger file may change again without a change of its modification time
 SETTLED_NS = 2_000_000_000
+Known = dict[str, Any]  # path of a file -> its size in bytes, modification time in ns, and hash
+_read_by_this_process: Known = {}
 
 
 def remembered_hash(folder: Path, memory: Path) -> str:
@@ -25,6 +27,21 @@ def remembered_hash(folder: Path, memory: Path) -> str:
     An unwritable cache is ignored.
     """
     known = _read(memory)
+    value, fresh = _hash(folder, known)
+    if fresh != known:
+        _write(memory, fresh)
+    return value
+
+
+def hash_once(folder: Path) -> str:
+    """`warehouse.draft.hash_folder`, for which a process reads each file once."""
+    value, fresh = _hash(folder, _read_by_this_process)
+    _read_by_this_process.update(fresh)
+    return value
+
+
+def _hash(folder: Path, known: Known) -> tuple[str, Known]:
+    """The hash of a folder, and the hashes known now: of settled files alone."""
     now = time.time_ns()
     entries = []
     fresh = dict(known)
@@ -38,12 +55,10 @@ def remembered_hash(folder: Path, memory: Path) -> str:
         if now - status.st_mtime_ns < SETTLED_NS:
             fresh.pop(str(path.resolve()))
         entries.append([str(path.relative_to(folder)), value])
-    if fresh != known:
-        _write(memory, fresh)
-    return hash_json(entries)
+    return hash_json(entries), fresh
 
 
-def _read(memory: Path) -> dict[str, Any]:
+def _read(memory: Path) -> Known:
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -57,7 +72,7 @@ def _read(memory: Path) -> dict[str, Any]:
     }
 
 
-def _write(memory: Path, hashes: dict[str, Any]) -> None:
+def _write(memory: Path, hashes: Known) -> None:
     there = {path: entry for path, entry in hashes.items() if Path(path).exists()}
     fresh = memory.with_name(f".{memory.name}.{uuid.uuid4().hex}")
     with contextlib.suppress(OSError):

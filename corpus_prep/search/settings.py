@@ -70,6 +70,15 @@ class EmbeddingConfig(BaseModel):
             )
         return self
 
+    def recipe_identity(self) -> dict[str, Any]:
+        """The settings; a model in a folder counts by its content, wherever the folder is."""
+        from warehouse.hashes import hash_once
+
+        settings = self.model_dump(mode="json")
+        if Path(self.model).is_dir():
+            settings["model"] = hash_once(Path(self.model))
+        return settings
+
 
 def check_model(config: EmbeddingConfig) -> None:
     """Raise ValueError for a model that does not exist, without loading it."""

@@ -200,7 +200,7 @@ def read_contexts(path: str, *, identity: str) -> Rows:
     """Yield the context of each question in a file as a document, whose id is the question's task
     id.
 
-    `identity` is the hash of the file's bytes: with another, the documents are read again. Raises
+    `identity` changes with the file (`corpus_identity`): then the documents are read again. Raises
     ValueError for a row without a context.
     """
     for question in _questions(path):

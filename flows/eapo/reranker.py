@@ -58,6 +58,15 @@ class RerankerConfig(BaseModel):
             )
         return self
 
+    def recipe_identity(self) -> dict[str, Any]:
+        """The settings; a model in a folder counts by its content, wherever the folder is."""
+        from warehouse.hashes import hash_once
+
+        settings = self.model_dump(mode="json")
+        if Path(self.model).is_dir():
+            settings["model"] = hash_once(Path(self.model))
+        return settings
+
 
 class Reranker:
     """Scores pairs of a query and a text.

@@ -9,7 +9,7 @@ import pytest
 
 from warehouse import hashes
 from warehouse.draft import hash_folder
-from warehouse.hashes import remembered_hash
+from warehouse.hashes import hash_once, remembered_hash
 
 
 @pytest.fixture
@@ -85,3 +85,11 @@ def test_a_damaged_memory_or_none_is_no_obstacle(model: Path, tmp_path: Path, to
     (tmp_path / "hashes.json").write_text(told)
     assert remembered_hash(model, tmp_path / "hashes.json") == hash_folder(model)
     assert remembered_hash(model, tmp_path / "no" / "hashes.json") == hash_folder(model)
+
+
+def test_a_process_reads_a_file_once_until_it_changes(model: Path, read: list[str]) -> None:
+    assert hash_once(model) == hash_folder(model) == hash_once(model)
+    (model / "a.safetensors").write_text("other bytes")
+    os.utime(model / "a.safetensors", (2, 2))
+    assert hash_once(model) == hash_folder(model)
+    assert read == ["a.safetensors", "b.json", "a.safetensors"]
