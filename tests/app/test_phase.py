@@ -234,6 +234,8 @@ def test_every_cell_of_the_grid_is_a_configuration_without_alarms():
     names = [run.name for run in play.planned(grid)]
     cells_of_method = 2 + len(grid.shapes) * len(grid.shares)
     assert len(set(names)) == len(names) == len(grid.methods) * cells_of_method * grid.seeds
+    shares = [run.cell.share for run in play.planned(grid) if run.seed == 0]
+    assert shares[:4] == [0] * 4 and shares[4:] == sorted(shares[4:], reverse=True)
     request = grid.request(MISTAKE, seed=3)
     cfg = profile.load(Config, request.profile, request.settings)
     assert (cfg.errors.shape, cfg.errors.share, cfg.seed) == ("mistake", 0.4, 3)

@@ -56,9 +56,12 @@ class PlannedRun:
 
 
 def planned(grid: Grid, part: claims.Part = claims.WHOLE) -> Iterator[PlannedRun]:
-    """Every run of a grid, or of a part of it: all cells with the first seed, then with the
-    next."""
-    runs = (PlannedRun(cell, seed) for seed in range(grid.seeds) for cell in grid.cells())
+    """Every run of a grid, or of a part of it: all cells with the first seed, then with the next.
+
+    Those without errors come first, then those with most errors: most tell what fails.
+    """
+    cells = sorted(grid.cells(), key=lambda cell: (cell.share > 0, -cell.share))
+    runs = (PlannedRun(cell, seed) for seed in range(grid.seeds) for cell in cells)
     for position, run in enumerate(runs):
         if claims.is_in_part(position, part):
             yield run
