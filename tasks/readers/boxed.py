@@ -13,7 +13,7 @@ _OR = re.compile(
     r"[\s$,;*\\)\](\[]*+(?:or|or\s+else|or\s+perhaps|or\s+maybe)[\s$*\\(\[]*+", re.IGNORECASE
 )
 _DENIED = re.compile(r"\b(?:not|instead\s+of|rather\s+than)[\s$*\\(]*$", re.IGNORECASE)
-_PLACEHOLDERS = ("...", "…", "\\ldots", "\\dots", "")
+_PLACEHOLDERS = ("...", "…", "\\ldots", "\\dots", "", "answer", "your answer", "final answer")
 
 
 def last_box(reply: str) -> str:

@@ -13,6 +13,7 @@ import functools
 import logging
 import math
 import re
+import unicodedata
 from typing import Any
 
 from tasks.readers.malformed import Malformed
@@ -47,13 +48,15 @@ _LONG_INDEX = re.compile(r"_([A-Za-z]{2,}\d*)")
 _WRITTEN = {"sqrt": ("\\sqrt{", "}"), "exp": ("e^{", "}"), "abs": ("|", "|")}
 _INDEXED = re.compile(r"(?<![\\A-Za-z_])([A-Za-z])(\d{1,3})(?![\d.])")
 _SCIENTIFIC = re.compile(r"(?<![\w.])([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d+)(?!\w)")
-_SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}|\\[,!;: ])(?=\d{3}(?!\d))")
-_MARKS = re.compile(r"\\\$|[$€£¥₹]|\\!|(?<![\w*])\*\*(?=\S)|(?<=\S)\*\*(?![\w*({\\-])")
+_SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}|\\text\{,\}|\\[,!;: ])(?=\d{3}(?!\d))")
+_MARKS = re.compile(
+    r"(?:US|CA|AU|HK|NZ|[AC])?\\\$(?=\d)|\\\$|[$€£¥₹]|\\!|(?<![\w*])\*\*(?=\S)|(?<=\S)\*\*(?![\w*({\\-])"
+)
 _VARIANT = re.compile(r"\\var(?=epsilon|phi|theta|rho)|\\ell(?![A-Za-z])")
 _SYMBOL = re.compile(
     r"\\[A-Za-z]+|_\{[^{}]*\}|_\w|(?P<letter>I|E(?=_))(?:_\{(?P<index>\w+)\}|_(?P<digit>\w))?|(?P<distance>d)(?!_)"
 )
-_CALCULUS = re.compile(r"\\int|\\frac\s*\{d")
+_CALCULUS = re.compile(r"\\int|\\frac\s*\{d(?:[^{}]|\{[^{}]*\})*\}\s*\{d")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _TEXT = re.compile(r"(?:\\(?:text|mathrm|operatorname|mbox|begin|end)[a-z]*\s*|_)\{[^{}]*\}")
 _KNOWN_WORDS = {"sqrt", "floor", "ceil", "frac"}
@@ -67,8 +70,28 @@ _UNIT = re.compile(  # 42 cars
     r"(.*\d)\s+(?!(?:and|or|to|times|squared|cubed|factorial|per|percent|hundred|thousand|million|billion|trillion)\b)"
     r"[a-z]{3,}(?:[ /][a-z]+){0,2}"
 )
+_MEASURE = (
+    r"(?:(?:[kMGTcmnpμµ]|\\mu\s*)?(?:mol|eV|cal|Hz|Pa|bar|bits?|bytes?|[mgsAKNJWCVFTLlBΩ]|\\Omega)|min|hr?|kWh|rad|rpm|dB|atm"
+    r"|in|ft|yd|mi|lbs?|oz|mph|USD|EUR|GBP|CHF|JPY|INR)(?:\s*\^\s*\{?-?\d\}?|[²³])?"
+)
+_MEASURED = re.compile(  # 42 m/s, 42cm^2, 42 USD; one letter without a blank is a factor
+    rf"(.*\d)(?:\s+|(?=\S\S))({_MEASURE}(?:\s*(?:[/·\s]|\\cdot)\s*{_MEASURE}){{0,2}})"
+)
+_SCALE = re.compile(r"(.*\d)\s*(hundred|thousand|million|billion|trillion)(?:\s+[a-z]+)?")
+_POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_LEAD = re.compile(
+    r"(?:ans(?:wer)?\s*[:=]|(?:approximately|approx\.|about|roughly|around|nearly)\s)\s*(?=[\d.\\-])",
+    re.IGNORECASE,
+)
 _ABOUT = re.compile(r"\s*(?:\\approx(?![A-Za-z])|≈)\s*")
 _UNBOUNDED = ("\\infty", "-\\infty")
+_MINUS = re.compile(r"^[–−](?=\s*[\d.\\])")
+_RAISED = re.compile("⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]+")
+_LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
+_ROOT = re.compile(r"√(\d+|[A-Za-z])")
+_EULER = re.compile(r"\\(?:mathrm|text|operatorname)\s*\{e\}(?=\s*\^)")
+_EXTREME = re.compile(r"_\{\\(max|min)\}")
+_INDEX_E = re.compile(r"_e(?![A-Za-z0-9])")  # Math-Verify's parser takes it for a number
 _TIMES_TEN = re.compile(r"(?<=\d)\s*[x×]\s*(?=10\s*\^)")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 
@@ -101,7 +124,8 @@ def same_formula(reference: str, answer: str) -> bool:
     if len(reference) > MAX_CHARS:
         raise Malformed("the reference is too long")
     given, wanted = (
-        bare(text).replace("∞", "\\infty").removeprefix("+") for text in (answer, reference)
+        _MINUS.sub("-", bare(text).replace("∞", "\\infty").removeprefix("+"))
+        for text in (answer, reference)
     )
     if wanted in _UNBOUNDED:
         return given == wanted
@@ -122,14 +146,28 @@ def same_formula(reference: str, answer: str) -> bool:
         and math.isclose(float(given), float(wanted))
     ):
         return True  # 5.000000000000002, which is 5 to Python but not to Math-Verify
-    if len(given) < MAX_UNIT and WRITTEN.fullmatch(wanted) and (unit := _UNIT.fullmatch(given)):
-        return same_formula(reference, unit[1])
+    if WRITTEN.fullmatch(wanted) and (number := _bare_number(given)):
+        return same_formula(reference, number)
     if len(sides := _ABOUT.split(given)) == 2 and all(sides):
         return any(same_formula(reference, side) for side in sides)
     named = _NAMED_VALUE.fullmatch(wanted)
     if named and "=" not in given:
         return same_formula(named[1], answer)
     return not in_words(reference) and _equal(reference, answer)
+
+
+def _bare_number(text: str) -> str | None:
+    """An amount without the word before it or its unit, and with its scale as a power of ten; None
+    for a text that has none of them."""
+    if len(text) >= MAX_UNIT:
+        return None
+    if lead := _LEAD.match(text):
+        return text[lead.end() :]
+    if unit := _UNIT.fullmatch(text) or _MEASURED.fullmatch(text):
+        return unit[1]
+    if scale := _SCALE.fullmatch(text):
+        return f"{scale[1]} \\times 10^{_POWERS[scale[2]]}"
+    return None
 
 
 def in_words(reference: str) -> bool:
@@ -253,7 +291,8 @@ def as_latex(text: str) -> str:
     ... )
     ('2*x^2', '1.5 \\times 10^{3}', 'v_{0} + \\sqrt{2*g*h}*\\sin(\\theta)', 'e^{-x}')
     """
-    text = _SEPARATOR.sub("", _MARKS.sub("", text)).replace("**", "^").replace("~", " ")
+    text = _SEPARATOR.sub("", _MARKS.sub("", _without_unicode(text)))
+    text = _EULER.sub("e", text.replace("**", "^").replace("~", " ").replace("\\mathcal{O}", "O"))
     text = _VARIANT.sub(lambda match: "l" if "ell" in match[0] else "\\", text)
     text = _TIMES_TEN.sub(" \\\\times ", _NUMBER_IN_TEXT.sub(r"\1\\text{\2}", text)).replace(
         "−", "-"
@@ -261,7 +300,19 @@ def as_latex(text: str) -> str:
     text = _REPEATING.sub(_as_fraction, text)
     text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text)
     text = _NAME.sub(_named, _calls_as_latex(text))
-    return _INDEXED.sub(r"\1_{\2}", _LONG_INDEX.sub(r"_{\1}", text)).strip().rstrip(".,;")
+    text = _INDEX_E.sub("_{e}", _LONG_INDEX.sub(r"_{\1}", _EXTREME.sub(r"_{\1}", text)))
+    return _INDEXED.sub(r"\1_{\2}", text).strip().rstrip(".,;")
+
+
+def _without_unicode(text: str) -> str:
+    """Roots, raised and lowered digits and the dot of a product as LaTeX."""
+    text = _RAISED.sub(lambda match: f"^{{{_digits(match[0])}}}", text)
+    text = _LOWERED.sub(lambda match: f"_{{{_digits(match[0])}}}", text)
+    return _ROOT.sub(r"\\sqrt{\1}", text).replace("√(", "sqrt(").replace("·", "\\cdot ")
+
+
+def _digits(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).replace("−", "-")
 
 
 def _named(match: re.Match[str]) -> str:

@@ -16,15 +16,21 @@ LETTERS = ("A", "B", "C", "D")
 ALPHABET = ascii_uppercase  # of more than four options
 MAX_CHARS = 2_000
 _HEDGE = re.compile(
-    r"(?:(?:most|very)\s+)?(?:likely|probably|clearly|indeed|therefore|thus|hence|so|obviously|definitely|simply|still)"
+    r"(?:(?:most|very)\s+)?(?:likely|probably|clearly|indeed|therefore|thus|hence|so|obviously|definitely|simply|still"
+    r"|of\s+course)"
     r"\b[\s,:]*",
     re.IGNORECASE,
 )
 _DOUBLED = re.compile(r"\[\[|\]\]|\\[{}]")
-_REASON = r"because|since|as|is|due|given|which|where|seems|would|looks|fits|matches"
-_GOES_ON = re.compile(
-    rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—/|]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE
+_REASON = (
+    r"because|since|as|is|due|given|which|where|seems|would|looks|fits|matches"
+    r"|(?:and\s+|but\s+)?not|rather\s+than|instead\s+of"
 )
+_GOES_ON = re.compile(
+    rf"[:,;]|\.(?![A-Za-z]\b)|\s*(?:[-–—/|]+\s|[—|])|\s+(?:{_REASON})\b|\s+[\d(\[$€£=→\"“'−-]",
+    re.IGNORECASE,
+)
+_ARROW = re.compile(r"\\(?:(?:[Rr]|[Ll]ongr)ightarrow|to)(?![A-Za-z])")
 
 
 def lettered(options: Sequence[str] | None) -> list[dict[str, str]]:
@@ -79,9 +85,15 @@ def _patterns(num_letters: int) -> _Patterns:
             rf"[(\[]?\s*([A-{end}a-{end.lower()}])(?![\w'’])(?:\s*([)\]]))?", re.DOTALL
         ),
         another=re.compile(
-            r"[\s,;]*(?:[,;/&+]|\b(?i:or|and|nor)\b)\s*"
+            # "B; option C is too short" names no second one
+            rf"[\s,;]*(?:[,;/&+](?!\s*(?i:option\s+)?[(\[]?{another}[)\]]?\s+(?i:is|was|would|has)\b)"
+            r"|\b(?i:or|and|nor)\b)\s*"
             r"(?:(?i:maybe|perhaps|possibly|option|also)\s+){0,2}"
             rf"[(\[]?\s*{another}(?![\w'’])|\s*[(\[]\s*(?:(?i:or)\b|{upper}\s*[)\]])"
+            # 3 days and B) 4 days
+            rf"|(?:(?!\b(?i:{_REASON})\b)[^,;:.!?\n]){{0,80}}?\s(?i:and|or)\s+[(\[]?{upper}[)\]]"
+            rf"|.{{0,80}}?\b(?i:wait|actually|correction)\b.{{0,80}}?\b{upper}\b",
+            re.DOTALL,
         ),
         in_mathematics=re.compile(rf"\$\s*(\(?{upper}\)?)\s*\$"),
         last=re.compile(rf"[(\[]({upper})[)\]]$"),
@@ -114,8 +126,8 @@ def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
     num_letters = min(max(len(LETTERS), len(options or ())), len(ALPHABET))
     letters = _patterns(num_letters)
     text = _DOUBLED.sub(lambda match: match[0][-1], unicodedata.normalize("NFKC", text[:MAX_CHARS]))
-    text = letters.in_mathematics.sub(r"\1", without_latex(text))
-    plain = unwrapped(without_emphasis(text).lstrip("-•* \n"))
+    text = letters.in_mathematics.sub(r"\1", without_latex(_ARROW.sub(" → ", text)))
+    plain = unwrapped(without_emphasis(text).lstrip("-•*, \n"))
     plain = _HEDGE.sub("", plain, count=1) if _HEDGE.match(plain) else plain
     if letters.label.match(plain):
         stated = _stated(letters.label.sub("", plain, count=1), letters)

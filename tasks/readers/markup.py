@@ -6,13 +6,21 @@ import re
 import unicodedata
 
 _COMMANDS = (
-    "text(?:bf|it|rm|sf|tt|normal|up)?|math(?:rm|bf|sf|tt|it|bb)"
-    "|operatorname|[mh]box|emph|boldsymbol|bf|underline"
+    "text(?:bf|it|rm|sf|tt|sl|sc|normal|up)?|math(?:rm|bf|sf|tt|it|bb)"
+    "|operatorname|[mh]box|emph|boldsymbol|bm|pmb|bf|underline|ce"
 )
-_TEXT_COMMAND = re.compile(rf"\\(?:{_COMMANDS})\*?\s*+\{{([^{{}}]*+)\}}")
-_BARE_COMMAND = re.compile(r"\\(?:left|right|displaystyle|[bB]ig{1,2}[lr]?|limits)(?![A-Za-z])")
-_BETWEEN_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|\\[,!;: ]|\\thinspace\s?)(?=\d{3}(?!\d))")
-_SPACE = re.compile(r"\\(?:[,;: ]|\n|q?quad(?![A-Za-z]))|(?<=[\w}.)])~(?=[\w\\{(])")
+_TEXT_COMMAND = re.compile(
+    rf"\\(?:{_COMMANDS})\*?\s*+\{{((?:[^{{}}]++|\{{[^{{}}]*+\}})*+)\}}"  # as in \mathrm{H_{2}O}
+)
+_BARE_COMMAND = re.compile(
+    r"\\(?:left|right|displaystyle|[bB]ig{1,2}[lr]?|limits|checkmark|rm|bf|it|sf|tt"
+    r"|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])"
+    r"|\\(?:text)?color\s*\{\w{1,20}\}"
+)
+_BETWEEN_THOUSANDS = re.compile(
+    r"(?<=\d)(?:\{,\}|\\text\{,\}|\\[,!;: ]|\\thinspace\s?)(?=\d{3}(?!\d))"
+)
+_SPACE = re.compile(r"\\(?:[,;: ]|\n|\\\s*$|q?quad(?![A-Za-z]))|(?<=[\w}.)])~(?=[\w\\{(])")
 _ESCAPED = re.compile(r"\\([$%&#_])")
 # begins with a set of characters, as the engine looks for these much faster
 _EMPHASIS = re.compile(
@@ -27,6 +35,8 @@ _WRAPPERS = (
     ("'", "'"),
     ("“", "”"),
     ("‘", "’"),
+    ("„", "“"),
+    ("„", "”"),
     ("«", "»"),
     ("$$", "$$"),
     ("$", "$"),
@@ -40,6 +50,7 @@ _AMOUNT = re.compile(
     r"[\s$€£%\d.,]*\d[\s$€£%\d.,]*(?:thousand|million|billion|trillion)?\s*", re.IGNORECASE
 )
 _SUBSCRIPT = re.compile(r"(?<=\w)_\{?([^\W_]+)\}?")
+_IN_MATHEMATICS = re.compile(r"\$([A-Za-z]|_\{?\w{1,3}\}?)\$")  # $x$-axis, H$_2$O
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})\]\((?=[^\s()]*[/#])[^\s()]{1,500}\)")
 _MOST_WRAPPERS = 6
 
@@ -76,7 +87,8 @@ def bare(text: str) -> str:
     >>> bare(r" '\text{The  Nile}'. "), bare(".5"), bare(r"\text{H}_2\text{O}"), bare("Newton’s")
     ('The Nile', '.5', 'H2O', "Newton's")
     """
-    plain = unwrapped(without_emphasis(without_latex(text))).replace("’", "'")
+    text = _IN_MATHEMATICS.sub(r"\1", without_latex(text))
+    plain = unwrapped(without_emphasis(text)).replace("’", "'")
     return " ".join(_SUBSCRIPT.sub(r"\1", plain).split()).rstrip(".,;: ")
 
 
@@ -105,7 +117,7 @@ def _bare(text: str) -> str:
     text = text.strip()
     if text.endswith(".."):
         return text
-    return text.removesuffix(".").strip()
+    return text.removesuffix(".").removesuffix("。").strip()
 
 
 def _peeled(text: str) -> str:

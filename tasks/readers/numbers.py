@@ -46,22 +46,43 @@ _EQUALS = re.compile(r"=|≈|\\approx|≃|≅")
 _SENTENCE_END = re.compile(r"(?<=[\d%)a-z])[.;]\s+(?=[A-Z(])|\n")
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _DATE = re.compile(
-    rf"\b(?:{_MONTHS})[a-z]*\.?\s+\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s+\d{{4}}\b)?", re.IGNORECASE
+    rf"\b(?:{_MONTHS})[a-z]*\.?\s+\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s+\d{{4}}\b)?"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:{_MONTHS})[a-z]*\.?(?:,?\s+\d{{4}}\b)?"
+    r"|\b\d{1,2}/\d{1,2}/\d{4}\b",
+    re.IGNORECASE,
 )
 _YEAR = re.compile(
     r"\b((?:in|of|for|during|since|by|between|until|through|year|years|fiscal|fy|and|to|from|q[1-4]|h[12]|(?:"
     + _MONTHS
-    + r")[a-z]*)\s*'?)"
+    + r")[a-z]*)(?:\s+the)?\s*'?)"
     r"(?:19|20)\d\d\b(?![.,]\d|\s*%)",
     re.IGNORECASE,
 )
-_YEAR_BESIDE = re.compile(r"\(\s*(?:fy\s*)?(?:19|20)\d\d\s*\)", re.IGNORECASE)
+_YEAR_BESIDE = re.compile(
+    r"\(\s*(?:fy\s*)?(?:19|20)\d\d(?:\s*(?:/|to|and|vs\.?)?\s*(?:19|20)\d\d)?\s*\)", re.IGNORECASE
+)
+# [3]; (see Table 4); rounded to 2 decimal places
+_CITATION = re.compile(
+    r"\[\d{1,3}\]|[(\[](?:see\s+|from\s+)?(?:doc(?:ument)?|table|source|passage|note|page|section|exhibit)s?\s+\d[^()\[\]]*[)\]]"
+    r"|\b\d{1,2}\s+(?:decimal|significant)\b",
+    re.IGNORECASE,
+)
+_WORKING = re.compile(  # ..., calculated as (9 - 8) / 8 = 0.125
+    r"(?<=[\d%a-z])[,;]?\s+\(?(?:calculated|computed|derived|obtained|because|since)\b[^\n]*=[^\n]*",
+    re.IGNORECASE,
+)
+_SPELLED = re.compile(  # seven (7) is no minus
+    r"\b((?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand"
+    r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty)\s+)\((\d+)\)",
+    re.IGNORECASE,
+)
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th)\b", re.IGNORECASE)
 # scales in ASCII: to `re` a dotted capital I is an i, to str.lower() it is not
 _QUANTITY = re.compile(
     r"(?P<paren>\(\s*)?(?<![\w.^])(?P<number>[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?)(?!\.?\d|\s*(?:\^|\*\*))"
     r"(?:\s*(?:×|\*|x(?=\s*10))\s*10\s*(?:\^|\*\*)\s*[{(]?\s*(?P<power>[-+]?\d{1,4})\s*[})]?"
-    r"|\s*/\s*(?P<below>\d++(?:\.\d++)?)(?![\d/]))?"
+    r"|\s*/\s*(?P<below>\d++(?:\.\d++)?)(?![\d/])"
+    r"|\s+(?P<part>\d{1,4})/(?P<whole>[1-9]\d{0,3})(?![\d/.]))?"  # 12 1/2
     r"\s*(?P<percent>%|per\s?cent\b|percentage\s+points?\b)?(?P<closed>\s*\)\s*%?)?"
     r"\s*-?(?:(?P<scale>(?a:"
     + "|".join(sorted(SCALES, key=len, reverse=True))
@@ -193,11 +214,15 @@ def _normalised(text: str) -> str:
     text = re.sub(_CURRENCY, " ", _SIGNED_CURRENCY.sub("-", text))
     sentences = [part for part in _SENTENCE_END.split(text) if re.search(r"\d", part)]
     text = _MINUS_IN_WORDS.sub("-", sentences[0] if sentences else "")
+    without_working = _WORKING.sub("", text)
+    if re.search(r"\d", without_working):
+        text = without_working
+    text = _SPELLED.sub(r"\1\2", text)
     return _POWER.sub(r"1×10^\1", _RANGE.sub(" ", text))
 
 
 def _without_dates(text: str) -> str:
-    for pattern in (_YEAR_BESIDE, _ORDINAL, _DATE):
+    for pattern in (_CITATION, _YEAR_BESIDE, _DATE, _ORDINAL):
         text = pattern.sub(" ", text)
     return _YEAR.sub(r"\1", text)
 
@@ -210,6 +235,9 @@ def _numbers(text: str) -> list[Number]:
             value *= (
                 10.0 ** min(int(match["power"]), 400) if int(match["power"]) <= 300 else math.inf
             )
+        if match["part"]:
+            part = int(match["part"]) / int(match["whole"])
+            value += -part if match["number"][0] == "-" else part
         if match["below"]:
             value = value / float(match["below"]) if float(match["below"]) else math.nan
         in_parentheses = match["paren"] and (match["closed"] or match["shut"])
@@ -219,5 +247,6 @@ def _numbers(text: str) -> list[Number]:
         if not math.isfinite(value * (scale or 1.0)):
             raise Malformed("the number is not finite")
         percent = bool(match["percent"]) or "%" in (match["closed"] or "")
-        numbers.append(Number(value, scale, percent, plain=not (match["power"] or match["below"])))
+        is_plain = not (match["power"] or match["below"] or match["part"])
+        numbers.append(Number(value, scale, percent, is_plain))
     return numbers

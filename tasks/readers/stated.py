@@ -3,6 +3,7 @@ answer", or a box."""
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -12,19 +13,29 @@ from tasks.readers.markup import unwrapped, without_emphasis, without_latex
 from tasks.readers.thoughts import spoken
 
 _ADJECTIVE = r"(?:final|correct(?:ed)?|revised|updated|right|best|true|overall|short)\s+"
-_IS = r"\s+(?:is|should\s+be|would\s+be|must\s+be)\b(?!\s+not\b)\s*[:：]?"
+_IS = (
+    r"\s+(?:is|(?:should|would|must|can\s+only|has\s+to|appears\s+to|seems\s+to)\s+be)\b"
+    r"(?!\s+not\b)(?:\s+as\s+follows\b)?\s*[:：]?"
+)
+_TO_WHAT = (  # ..., according to the text, ...
+    r"(?:,?\s+(?:(?:to|for|in|from|given)\s+(?:the|this|that|your)|based\s+on|according\s+to)"
+    r"\s+(?:\w+\s+){0,3}\w+,?)?"
+)
+_SIGN = r"\s*(?:[:：=→]|[-–—]\s)"
 _STATED = re.compile(
     rf"\b(?:(?:the|my|our)\s+(?:{_ADJECTIVE}){{0,2}}|(?:{_ADJECTIVE}){{1,2}})(?:answer|option|choice)"
-    rf"(?:\s+to\s+(?:the|this|your)\s+(?:\w+\s+){{0,2}}question)?(?:{_IS}|\s*[:：])"
-    rf"|^[^\w\n]{{0,8}}(?:correction\W{{1,3}})?(?:answer|ans)(?:\s*[:：]|{_IS})|(?<=[.!?]\s)answer{_IS}"
-    rf"|^[^\w\n]{{0,8}}(?:the\s+)?{_ADJECTIVE}answer[^\w\n]{{0,8}}$(?P<heading>)",
+    rf"{_TO_WHAT}(?:{_IS}|\s*[:：])"
+    rf"|^[^\w\n]{{0,8}}(?:\d{{1,2}}[.)]\s+)?(?:correction\W{{1,3}})?(?:{_ADJECTIVE})?(?:answer|ans)(?:{_SIGN}|{_IS})"
+    rf"|(?<=[.!?]\s)answer{_IS}"
+    rf"|^[^\w\n]{{0,8}}(?:the\s+)?(?:{_ADJECTIVE})?answer[^\w\n]{{0,8}}$(?P<heading>)",
     re.IGNORECASE | re.MULTILINE,
 )
 _STATED_BEFORE = re.compile(  # "..., so B is the right answer"
-    rf"(?<=\S)\s+is\s+the\s+(?:{_ADJECTIVE}){{1,2}}(?:answer|option|choice)\b", re.IGNORECASE
+    rf"(?<=\S)\s+is\s+the\s+(?:(?:{_ADJECTIVE}){{1,2}}(?:answer|option|choice)|answer)\b(?!\s*\?)",
+    re.IGNORECASE,
 )
-_CLAUSE = re.compile(r"[^\n,:;.!?]*$")
-_MARKUP_LINE = re.compile(r"[\s$*`\\\[\]:#-]*(?:json|text|latex)?")
+_CLAUSE = re.compile(r"(?:[^\n,:;.!?]|(?<=\d)[.,](?=\d))*$")
+_MARKUP_LINE = re.compile(r"[\s$*`\\\[\]:#=_-]*(?:json|text|latex)?")
 _END_TOKEN = re.compile(r"<\|[^<>|]{0,64}\|>|</s>")
 _TAG = re.compile(r"</?(?:answer|b|strong|i|em|u)>", re.IGNORECASE)
 
@@ -43,7 +54,7 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
     >>> stated_answer("Final answer: **Paris**\n\nNote that the answer is not Rome.")
     'Paris'
     """
-    text = without_emphasis(spoken(reply))
+    text = html.unescape(_TAG.sub("", without_emphasis(spoken(reply))))
     empty = False
     last_box_at = max((box.start() for box in BOX.finditer(text)), default=-1)
     for statement in reversed(list(_STATED.finditer(text))):
@@ -73,7 +84,7 @@ def _line_after(text: str, at: int) -> str:
     """The rest of the line or, if that is empty, the next line that is not."""
     for line in text[at : at + 20_000].split("\n")[:6]:
         if not _MARKUP_LINE.fullmatch(line):
-            return _plain(_TAG.sub("", without_boxes(_END_TOKEN.split(line)[0])))
+            return _plain(without_boxes(_END_TOKEN.split(line)[0]).lstrip("> "))
     return ""
 
 

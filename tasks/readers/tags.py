@@ -11,6 +11,7 @@ from tasks.readers.thoughts import without_closed_blocks
 
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 PLACEHOLDERS = ("and", "or", "...", "…")  # "I write it between <answer> and </answer>"
+_QUOTES = "`\"'“”‘’ "
 _MENTIONED = re.compile(
     r"[`\"'”’]*\s*(?:and\s*[`\"'“‘]*</|tags?\b|elements?\b|markers?\b)", re.IGNORECASE
 )
@@ -111,7 +112,7 @@ class _Scan:
             self.thinking = True
 
     def open(self, mark: re.Match[str]) -> None:
-        if self.opened and _MENTIONED.match(self.reply, mark.end()):
+        if self.opened and (_MENTIONED.match(self.reply, mark.end()) or self._in_backticks(mark)):
             return  # the element's own text mentions tags
         if self.doubtful:
             self.spoken.clear()
@@ -120,6 +121,8 @@ class _Scan:
         self.doubtful = False
 
     def close(self, mark: re.Match[str]) -> None:
+        if self.opened and self._in_backticks(mark) and not self._in_backticks(self.opened):
+            return
         parts = self.thought if self.thinking else self.spoken
         # an element within an element of the same name
         if self.opened is None and self.outer and parts:
@@ -135,12 +138,25 @@ class _Scan:
         if self.opened is None:
             return
         text = self._text(self.opened.end(), mark.start())
-        if text.lower() not in PLACEHOLDERS:
+        if not self._only_named(parts, mark) and text.lower().strip(_QUOTES) not in PLACEHOLDERS:
             parts.append(
                 Element(text, (self.opened[3] or "").strip(), self.opened.start(), mark.end())
             )
         self.opened = None
         self.doubtful = False
+
+    def _only_named(self, parts: list[Element], mark: re.Match[str]) -> bool:
+        """Whether a sentence after an element names its tags: "it is in <answer></answer> tags"."""
+        if not parts or self.opened is None or self.opened.end() != mark.start():
+            return False
+        between = self.reply[parts[-1].end : self.opened.start()]
+        return bool(re.search(r"\w", between))
+
+    def _in_backticks(self, mark: re.Match[str]) -> bool:
+        around = (
+            self.reply[mark.start() - 1 : mark.start()] + self.reply[mark.end() : mark.end() + 1]
+        )
+        return around == "``"
 
     def _text(self, start: int, end: int) -> str:
         """Visible text without thoughts."""

@@ -12,7 +12,9 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tasks.readers.boxed import without_boxes
 from tasks.readers.malformed import Malformed
+from tasks.readers.markup import without_latex
 from tasks.readers.tags import elements
 from tasks.readers.thoughts import spoken
 
@@ -23,13 +25,17 @@ _DENIED = re.compile(
     # "it does not: [[NO]]" denies nothing that follows
     rf"\b(?:not|never|cannot|\w+n['’]t)(?:\s+an?)?[^\w.!?\n:;,–—]{{0,9}}$"
     rf"|\b(?:(?:not|never|cannot|\w+n['’]t)\s+{_GIVE}(?:\s+an?)?|than|instead\s+of"
-    rf"|(?:no|(?:not|n['’]t)\s+\w+\s+an?)\s+(?:reason|need|grounds)\s+(?:for|to\s+{_GIVE})(?:\s+an?)?)[^\w.!?\n]{{0,9}}$",
+    rf"|(?:no|(?:not|n['’]t)\s+\w+\s+an?)\s+(?:reason|need|grounds)\s+(?:for|to\s+{_GIVE})(?:\s+an?)?)[^\w.!?\n]{{0,9}}$"
+    r"|\b(?:over|short\s+of|as\s+opposed\s+to|neither|nor"
+    r"|fail(?:s|ed)?\s+to\s+(?:earn|reach|get|merit|deserve|receive|justify))\s+[*_`\"'“(]{0,4}$",
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(  # "If" begins a new sentence
     r"[^\w.!?\n]{0,9}\b(?:(?:is|was)(?:n['’]t|\s+not)|if|when|unless|in\s+case|otherwise(?!\s+(?:[iI]|it)(?:['’]d|\s+would)))\b"
 )
-_WOULD = re.compile(r"[^\w.!?\n]{0,9}\b(?:would|could|might|needs?|requires?)\b")
+_WOULD = re.compile(  # or explains the scale: "1 = met, 0 = not met"
+    r"[^\w.!?\n]{0,9}(?:=\s*\w+|\b(?:would|could|might|needs?|requires?|means|stands\s+for|applies))\b"
+)
 _SUPPOSED = re.compile(
     r"\b(?:otherwise|else|unless|in\s+case|would\s+have)\b|^\W*+(?:had|were|when)\b"
     r"|\bif\b.*\b(?:i|would|were|had|could|might|must|should)\b|^\W*+if\b(?:\W+\w+){0,5}\W*$"
@@ -51,8 +57,13 @@ _REPORTED = re.compile(  # the answer says "...; the text "...; the answer's own
     rf"|\b(?:{_THE_TEXT}|{_JUDGED}['’]s\s+own)\s*[\"'“‘`]+$",
     re.IGNORECASE,
 )
+_RESTATED = re.compile(  # Response: "...
+    rf"^\W*(?:\w+\s+){{0,2}}{_JUDGED}(?:['’]s(?:\s+\w+){{1,2}})?(?:\s+\d)?\W{{0,3}}:\W*[\"“`][^\"”`\n]*\w[^\"”`\n]*$",
+    re.IGNORECASE,
+)
 _DISOWNED = re.compile(
-    r"(?:[\"'”’`]+[^\n.!?]{0,80}?|,?\s+(?:which|that|is|was)\b[^\n.!?]{0,80}?)"
+    r"[\"'”’`]+\s+(?:is|was)\s+what\b"
+    r"|(?:[\"'”’`]+[^\n.!?]{0,80}?|,?\s+(?:which|that|is|was)\b[^\n.!?]{0,80}?)"
     r"\b(?:ignored|disregarded|injection|manipulat|trick|i\s+(?:will\s+)?(?:ignore|disregard)\b)",
     re.IGNORECASE,
 )
@@ -64,11 +75,26 @@ _UNREAL = re.compile(
 _CONCLUDES = re.compile(
     r"\b(?:so|thus|hence|therefore|final(?:ly)?|verdict|decision|now)\b", re.IGNORECASE
 )
+# what a line has that changes an earlier verdict
+_REVISES = re.compile(
+    r"\bno\s*[,:;–—]|\b(?:so|thus|hence|therefore|finally|now|wait|oops|sorry|actually|correct(?:ion|ed)|edit|update|revis\w+"
+    r"|reconsider\w*|recheck\w*|(?:look|read|check)(?:ing|ed)?\s+again|i\s+change|second\s+thoughts?|reflection"
+    r"|rereading|after\s+all|(?:verdict|decision|score)\s+(?:is|becomes))\b",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"\W*(?:(?:\w+\W+){1,4}(?<=[:：→>]))?\W*")
+_SHOWN = re.compile(
+    r"\b(?:example|e\.g|sample|format|template|fake|injected|embedded|hidden)\b", re.IGNORECASE
+)
 _QUOTED = re.compile(
     r"\s*+[\"'”’`]*+\s*+\b(?:which|that|is|was|are|to|in|into|inside|at|from|tries|but|so)\b[^\n]*[^.!?)\s\n]\s*$"
 )
 _CLOSING_TAGS = re.compile(r"(?:</\w{1,20}>\s*)+$")
 _LAST_TAGS = 100  # characters that closing tags after a last sentence are looked for in
+_AROUND = r"[\s*_`'\"“”‘’$()\[\]{}]*"
+_DIGIT = re.compile(rf"{_AROUND}([01])(?:\.0*)?{_AROUND}")
+_HTML = re.compile(r"</?(?:b|strong|i|em|u)>", re.IGNORECASE)
+_FORM = re.compile(r"\d+\s*(?:or|to)\s*\d+|[NX]", re.IGNORECASE)  # 0 or 1
 # a quotation of which the verdict is a part
 _QUOTE = re.compile(r"[\"“`][^\"“”`\n]*\w[^\"“”`\n]*$")
 _QUOTE_ENDS = re.compile(r"[^\"“”`\n]{0,40}[\"”`]")
@@ -97,12 +123,11 @@ def marked(reply: str, name: str = "score") -> int:
     >>> marked("<score>0</score> Had it given the year, <score>1</score>.")
     0
     """
-    digit = (
-        unicodedata.normalize("NFKC", deciding(reply, name)).strip(" \n*_`'\"$").removesuffix(".0")
-    )
-    if digit not in ("0", "1"):
+    text = unicodedata.normalize("NFKC", deciding(reply, name))
+    digit = _DIGIT.fullmatch(without_boxes(without_latex(_HTML.sub("", text))))
+    if digit is None:
         raise Malformed(f"{name} is neither 0 nor 1")
-    return int(digit)
+    return int(digit[1])
 
 
 def deciding(reply: str, name: str) -> str:
@@ -113,6 +138,7 @@ def deciding(reply: str, name: str) -> str:
     parts = elements(reply, name)[-_MOST:]
     if not parts:
         raise Malformed(f"no {name} element")
+    parts = [part for part in parts if not _FORM.fullmatch(part.text)] or parts
     edges = [(element.start, element.end) for element in parts]
     if _QUOTED.fullmatch(
         reply[:-_LAST_TAGS] + _CLOSING_TAGS.sub("", reply[-_LAST_TAGS:]), edges[-1][1]
@@ -169,17 +195,35 @@ def _decided(mentions: list[Mention]) -> str:
     if len({mention.value for mention in mentions}) > 1:
         offered = _offered(mentions)
         words = [m for m in words if m not in offered and not _is_supposed(m)]
+        words = _without_remarks(words)
     if not words:
         raise Malformed("no verdict is decided on")
     unquoted = [m for m in words if not (_QUOTE.search(m.before) and _QUOTE_ENDS.match(m.after))]
     return (unquoted or words)[-1].value
 
 
+def _without_remarks(mentions: list[Mention]) -> list[Mention]:
+    """The verdicts without those that a remark on an earlier, plainly stated one names: one that
+    replaces it stands alone or behind a label, or its line concludes or revises."""
+    kept: list[Mention] = []
+    is_stated = False
+    for mention in mentions:
+        sentence = _SENTENCE_END.split(mention.before)[-1]
+        shown = _SHOWN.search(sentence)
+        states = bool(_LABEL.fullmatch(sentence)) and not shown
+        revises = _REVISES.search(mention.before.rpartition("\n")[2]) and not shown
+        if states or revises or not is_stated:
+            kept.append(mention)
+        is_stated = is_stated or states
+    return kept
+
+
 def _is_reported(mention: Mention) -> bool:
     """Whether the verdict is one that the judged text asks for, or holds only in what is not the
     case."""
     sentence = _SENTENCE_END.split(mention.before)[-1]
-    if _REPORTED.search(sentence) or _DISOWNED.match(mention.after):
+    line = mention.before.rpartition("\n")[2]
+    if _REPORTED.search(sentence) or _RESTATED.search(line) or _DISOWNED.match(mention.after):
         return True
     return bool(_UNREAL.search(sentence)) and not _CONCLUDES.search(sentence)
 

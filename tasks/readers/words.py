@@ -51,7 +51,9 @@ def _normalised(text: str) -> str:
 
 
 def _split(text: str, hyphen: str) -> list[str]:
-    text = _HYPHEN.sub(lambda match: " " if match[0] == "/" else hyphen, text)
+    text = _HYPHEN.sub(
+        lambda match: " " if match[0] == "/" or _joins_digits(match) else hyphen, text
+    )
     first = _FIRST_ARTICLE.match(text)
     return (
         _ARTICLE.sub("", text[first.end() if first else 0 :])
@@ -59,6 +61,12 @@ def _split(text: str, hyphen: str) -> list[str]:
         .translate(_AS_WORDS)
         .split()
     )
+
+
+def _joins_digits(hyphen: re.Match[str]) -> bool:
+    """Whether it stands between digits: a result of 2-1 is not 21."""
+    before = hyphen.string[hyphen.start() - 1]
+    return before.isdigit() and hyphen.string[hyphen.end()].isdigit()
 
 
 def overlap(reference: str, answer: str) -> float:

@@ -38,9 +38,11 @@ QUERY = {"query": {"type": "string", "description": "What to look for."}}
 QUERY_LIST = {
     "query_list": {"type": "array", "items": {"type": "string"}, "description": "What to look for."}
 }
-_ONE_CALL = re.compile(
-    r"search\(\s*(?:query\s*=\s*)?([\"'])(.*)\1\s*\)\s*;?"
-)  # for a query whose quotes are not escaped
+_ONE_CALL = re.compile(  # for a query whose quotes are not escaped
+    r"(?:#.*\n\s*)*search\(\s*(?:query\s*=\s*)?([\"'])(.*?)\1\s*"
+    r"(?:,\s*\w+\s*=\s*[\w.]+\s*)?\)[ ;]*(?:#.*)?$",
+    re.MULTILINE,
+)
 # a reply may use either
 PARAMETERS: dict[Syntax, dict[str, Any]] = {"qwen": QUERY_LIST, "olmo": QUERY}
 
@@ -192,7 +194,7 @@ def _python_call(body: str) -> dict[str, Any]:
         arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
         return arguments or {"query": ast.literal_eval(call.args[0])}
     except SyntaxError:
-        call = _ONE_CALL.fullmatch(body.strip())
+        call = _ONE_CALL.match(body.strip())
         if call:
             return {"query": call[2]}
         return {}

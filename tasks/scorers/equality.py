@@ -7,6 +7,8 @@ as `tasks.match` does.
 
 from __future__ import annotations
 
+import re
+
 from tasks.readers.formulas import same_formula
 from tasks.readers.letters import letter_of
 from tasks.readers.markup import folded, without_latex
@@ -39,4 +41,5 @@ def agree(task: Row, answer: str) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    return [folded(part) for part in without_latex(text).strip(" []()\\{}$").split(",")]
+    inside = re.sub(r"\\[lr]angle(?![A-Za-z])", "", without_latex(text)).strip(" []()\\{}$")
+    return [folded(part) for part in inside.split(",")]
