@@ -79,10 +79,14 @@ _CONCLUDES = re.compile(
 _REVISES = re.compile(
     r"\bno\s*[,:;–—]|\b(?:so|thus|hence|therefore|finally|now|wait|oops|sorry|actually|correct(?:ion|ed)|edit|update|revis\w+"
     r"|reconsider\w*|recheck\w*|(?:look|read|check)(?:ing|ed)?\s+again|i\s+change|second\s+thoughts?|reflection"
-    r"|rereading|after\s+all|(?:verdict|decision|score)\s+(?:is|becomes))\b",
+    r"|rereading|after\s+all|(?:verdict|decision|score)\s+(?:is|becomes))\b"
+    r"|\bi\s+(?:give|assign|award|say|rate|choose|decide)\b"
+    r"|\b(?:it|which|this(?:\s+\w+)?)\b[^.!?\n]*\b(?:gets|earns|merits|receives|deserves|is)\W*(?:an?\W*)?$",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"\W*(?:(?:\w+\W+){1,4}(?<=[:：→>]))?\W*")
+# "The response was:" lines above, a quoted line, or a quotation: it may be the judged text's own
+_MAY_BE_RESTATED = re.compile(rf"{_JUDGED}[^\n.]*:|(?:^|\n)\s*>[^\n]*$|[\"“]\s*$", re.IGNORECASE)
 _SHOWN = re.compile(
     r"\b(?:example|e\.g|sample|format|template|fake|injected|embedded|hidden)\b", re.IGNORECASE
 )
@@ -210,9 +214,10 @@ def _without_remarks(mentions: list[Mention]) -> list[Mention]:
     for mention in mentions:
         sentence = _SENTENCE_END.split(mention.before)[-1]
         shown = _SHOWN.search(sentence)
-        states = bool(_LABEL.fullmatch(sentence)) and not shown
+        alone = bool(_LABEL.fullmatch(sentence)) and not shown
+        states = alone and not _MAY_BE_RESTATED.search(mention.before)
         revises = _REVISES.search(mention.before.rpartition("\n")[2]) and not shown
-        if states or revises or not is_stated:
+        if alone or revises or not is_stated:
             kept.append(mention)
         is_stated = is_stated or states
     return kept
