@@ -132,9 +132,11 @@ def save_request(store: Store, request: Request, config: BaseModel, force: bool 
 def check_request(store: Store, request: Request, config: BaseModel, force: bool = False) -> None:
     """Raise ValueError if the run is another flow's, or was made with another configuration.
 
-    With `force`, the configuration may be another. Limits of monitors and the places of engines and
-    trainer may always change: they are in no recipe. A setting that did not exist when the run
-    began counts as its default.
+    With `force`, the configuration may be another. Limits of monitors, and the places of engines
+    and trainer, may always change: they are in no recipe. So may the context of engines, which is
+    in no recipe of replies: after an alarm about prompts that do not fit, a larger one holds for
+    what is sampled from then on. A setting that did not exist when the run began counts as its
+    default.
     """
     last = _request(store, request.run)
     if last and last.flow != request.flow:
@@ -165,16 +167,16 @@ def _with_new_settings(before: dict[str, Any], config: BaseModel) -> dict[str, A
 def _recorded(config: dict[str, Any]) -> dict[str, Any]:
     """The settings that may be part of a recipe."""
     return {
-        key: _without_place(value) if key in ("engine", "judge_engine") else value
+        key: _recorded_of_engine(value) if key in ("engine", "judge_engine") else value
         for key, value in config.items()
         if key not in ("monitor", "trainer_place")
     }
 
 
-def _without_place(engine: dict[str, Any] | None) -> dict[str, Any] | None:
+def _recorded_of_engine(engine: dict[str, Any] | None) -> dict[str, Any] | None:
     if engine is None:
         return None
-    return {key: value for key, value in engine.items() if key != "place"}
+    return {key: value for key, value in engine.items() if key not in ("place", "max_model_len")}
 
 
 def last_request(store: Store, run: str) -> Request:

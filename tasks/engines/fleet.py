@@ -53,8 +53,11 @@ class Fleet:
         return self._pool.config
 
     def recipe_identity(self) -> Row:
-        """What a recipe holds of the engines: the settings that change what they sample."""
-        return self.config.model_dump(mode="json", include={"max_model_len", "yarn", "dtype"})
+        """What a recipe holds of the engines: the settings that change what they sample.
+
+        Their context is none of these: few replies reach it, and their rows say so.
+        """
+        return self.config.model_dump(mode="json", include={"yarn", "dtype"})
 
     @property
     def num_gpus(self) -> int:

@@ -115,10 +115,11 @@ def test_what_a_tool_states_of_itself_is_part_of_the_recipe(place, said):
 
 def test_engines_state_what_changes_their_replies(tmp_path):
     def stated(**settings: Any) -> dict[str, Any]:
-        config = EngineConfig(model="m", max_model_len=64, **settings)
+        config = EngineConfig(**{"model": "m", "max_model_len": 64, **settings})
         return Fleet(config, 1, tmp_path).recipe_identity()
 
     assert stated() == stated(max_num_seqs=1, gpu_memory_utilization=0.5, place="ray")
+    assert stated() == stated(max_model_len=128)
     assert stated() != stated(dtype="bfloat16")
     assert stated() != stated(yarn=Yarn(factor=2.0))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.runtime.record import differences, last_request, save_request
+from flows.runtime.record import differences, save_request
 from flows.runtime.request import Request
 from flows.scope.config import Config
 from flows.scope.readers import PRIORITIES
@@ -325,12 +325,13 @@ def test_a_run_goes_on_after_an_upgrade_that_added_a_setting(store):
     assert store.kept("r", "config.json")["structured"] == []
 
 
-def test_the_place_of_the_trainer_may_change(store):
-    cfg = profile.load(Config, "micro")
+@pytest.mark.parametrize("changed", [{"trainer_place": "ray"}, {"engine.max_model_len": 2048}])
+def test_the_place_of_the_trainer_and_the_context_of_engines_may_change(store, changed):
     asked = Request(flow="f", profile="micro", run="r")
-    save_request(store, asked, cfg)
-    save_request(store, asked, profile.load(Config, "micro", {"trainer_place": "ray"}))
-    assert last_request(store, "r") == asked
+    save_request(store, asked, profile.load(Config, "micro"))
+    other = profile.load(Config, "micro", changed)
+    save_request(store, asked, other)
+    assert store.kept("r", "config.json") == other.model_dump(mode="json")
 
 
 def test_a_run_that_an_alarm_stopped_continues_with_another_limit(store):
