@@ -79,9 +79,9 @@ class Results:
         )
 
     def cells(self) -> list[Row]:
-        """One row per cell with a finished run."""
+        """One row per cell with a finished run, in the order of the grid."""
         rows = []
-        for cell in dict.fromkeys(self.runs.values()):
+        for cell in self.grid.cells():
             names = [name for name, of in self.runs.items() if of == cell and name in self.of_run]
             if not names:
                 continue
