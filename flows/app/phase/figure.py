@@ -11,6 +11,14 @@ from flows.app.phase.grid import CLEAN, OWN
 from tasks.reports.draw import GREY, PALETTE, by
 from warehouse.schemas import Row
 
+TITLES = {"spice": "SPICE", "rzero": "R-Zero"}
+SHAPES = {
+    "independent": "on single answers",
+    "task": "on whole tasks",
+    "mistake": "for the most frequent mistake",
+    "length": "for long replies",
+}
+
 
 def draw_diagram(cells: Sequence[Row], path: Path) -> None:
     """Write the diagram of a table of cells as a PNG file.
@@ -42,13 +50,13 @@ def _paint(axes: Any, method: str, rows: Sequence[Row]) -> None:
             [row["last"] - row["before"] for row in points],
             marker="o",
             color=colour,
-            label=shape,
+            label=SHAPES.get(shape, shape),
         )
     axes.axhline(0.0, color=GREY, linewidth=0.8)
     for row in own:
         gain = row["last"] - row["before"]
         axes.axhline(gain, color=GREY, linestyle=":", label="its own verdicts")
-    axes.set_title(method, loc="left")
+    axes.set_title(TITLES.get(method, method), loc="left")
     axes.set_xlabel("share of verdicts that were wrong")
     axes.set_ylabel("gain in held-out score")
     if shapes or own:
