@@ -247,7 +247,7 @@ class Shards:
                 if isinstance(problem, OSError) and problem.errno is not None:
                     why = problem.strerror or str(problem)
                     raise OSError(problem.errno, why, str(path)) from problem
-                log.warning("%s is damaged, and its rows are made again: %s", path, problem)
+                log.warning("%s is damaged (%s): recomputing its rows", path, problem)
                 path.unlink()
         return rows
 
