@@ -50,7 +50,8 @@ _INDEXED = re.compile(r"(?<![\\A-Za-z_])([A-Za-z])(\d{1,3})(?![\d.])")
 _SCIENTIFIC = re.compile(r"(?<![\w.])([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d+)(?!\w)")
 _SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}|\\text\{,\}|\\[,!;: ])(?=\d{3}(?!\d))")
 _MARKS = re.compile(
-    r"(?:US|CA|AU|HK|NZ|[AC])?\\\$(?=\d)|\\\$|[$€£¥₹]|\\!|(?<![\w*])\*\*(?=\S)|(?<=\S)\*\*(?![\w*({\\-])"
+    r"(?:US|CA|AU|HK|NZ|[AC])?\\\$(?=\d)|\\\$|[$€£¥₹]|\\!"
+    r"|(?<![\w*])\*\*(?=\S)|(?<=\S)\*\*(?![\w*({\\-])"
 )
 _VARIANT = re.compile(r"\\var(?=epsilon|phi|theta|rho)|\\ell(?![A-Za-z])")
 _SYMBOL = re.compile(
@@ -71,7 +72,9 @@ _UNIT = re.compile(  # 42 cars
     r"[a-z]{3,}(?:[ /][a-z]+){0,2}"
 )
 _MEASURE = (
-    r"(?:(?:[kMGTcmnpμµ]|\\mu\s*)?(?:mol|eV|cal|Hz|Pa|bar|bits?|bytes?|[mgsAKNJWCVFTLlBΩ]|\\Omega)|min|hr?|kWh|rad|rpm|dB|atm"
+    r"(?:(?:[kMGTcmnpμµ]|\\mu\s*)?"
+    r"(?:mol|eV|cal|Hz|Pa|bar|bits?|bytes?|[mgsAKNJWCVFTLlBΩ]|\\Omega)"
+    r"|min|hr?|kWh|rad|rpm|dB|atm"
     r"|in|ft|yd|mi|lbs?|oz|mph|USD|EUR|GBP|CHF|JPY|INR)(?:\s*\^\s*\{?-?\d\}?|[²³])?"
 )
 _MEASURED = re.compile(  # 42 m/s, 42cm^2, 42 USD; one letter without a blank is a factor
@@ -80,7 +83,8 @@ _MEASURED = re.compile(  # 42 m/s, 42cm^2, 42 USD; one letter without a blank is
 _SCALE = re.compile(r"(.*\d)\s*(hundred|thousand|million|billion|trillion)(?:\s+[a-z]+)?")
 _POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _LEAD = re.compile(
-    r"(?:ans(?:wer)?\s*[:=]|(?:approximately|approx\.|about|roughly|around|nearly)\s)\s*(?=[\d.\\-])",
+    r"(?:ans(?:wer)?\s*[:=]|(?:approximately|approx\.|about|roughly|around|nearly)\s)"
+    r"\s*(?=[\d.\\-])",
     re.IGNORECASE,
 )
 _ABOUT = re.compile(r"\s*(?:\\approx(?![A-Za-z])|≈)\s*")

@@ -16,7 +16,8 @@ LETTERS = ("A", "B", "C", "D")
 ALPHABET = ascii_uppercase  # of more than four options
 MAX_CHARS = 2_000
 _HEDGE = re.compile(
-    r"(?:(?:most|very)\s+)?(?:likely|probably|clearly|indeed|therefore|thus|hence|so|obviously|definitely|simply|still"
+    r"(?:(?:most|very)\s+)?(?:likely|probably|clearly|indeed|therefore|thus|hence|so"
+    r"|obviously|definitely|simply|still"
     r"|of\s+course)"
     r"\b[\s,:]*",
     re.IGNORECASE,
@@ -27,7 +28,8 @@ _REASON = (
     r"|(?:and\s+|but\s+)?not|rather\s+than|instead\s+of"
 )
 _GOES_ON = re.compile(
-    rf"[:,;]|\.(?![A-Za-z]\b)|\s*(?:[-–—/|]+\s|[—|])|\s+(?:{_REASON})\b|\s+[\d(\[$€£=→\"“'−-]",
+    rf"[:,;]|\.(?![A-Za-z]\b)|\s*(?:[-–—/|]+\s|[—|])"
+    rf"|\s+(?:{_REASON})\b|\s+[\d(\[$€£=→\"“'−-]",
     re.IGNORECASE,
 )
 _ARROW = re.compile(r"\\(?:(?:[Rr]|[Ll]ongr)ightarrow|to)(?![A-Za-z])")
@@ -86,7 +88,8 @@ def _patterns(num_letters: int) -> _Patterns:
         ),
         another=re.compile(
             # "B; option C is too short" names no second one
-            rf"[\s,;]*(?:[,;/&+](?!\s*(?i:option\s+)?[(\[]?{another}[)\]]?\s+(?i:is|was|would|has)\b)"
+            r"[\s,;]*(?:[,;/&+]"
+            rf"(?!\s*(?i:option\s+)?[(\[]?{another}[)\]]?\s+(?i:is|was|would|has)\b)"
             r"|\b(?i:or|and|nor)\b)\s*"
             r"(?:(?i:maybe|perhaps|possibly|option|also)\s+){0,2}"
             rf"[(\[]?\s*{another}(?![\w'’])|\s*[(\[]\s*(?:(?i:or)\b|{upper}\s*[)\]])"

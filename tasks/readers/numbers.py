@@ -63,17 +63,21 @@ _YEAR_BESIDE = re.compile(
 )
 # [3]; (see Table 4); rounded to 2 decimal places
 _CITATION = re.compile(
-    r"\[\d{1,3}\]|[(\[](?:see\s+|from\s+)?(?:doc(?:ument)?|table|source|passage|note|page|section|exhibit)s?\s+\d[^()\[\]]*[)\]]"
+    r"\[\d{1,3}\]"
+    r"|[(\[](?:see\s+|from\s+)?"
+    r"(?:doc(?:ument)?|table|source|passage|note|page|section|exhibit)s?\s+\d[^()\[\]]*[)\]]"
     r"|\b\d{1,2}\s+(?:decimal|significant)\b",
     re.IGNORECASE,
 )
 _WORKING = re.compile(  # ..., calculated as (9 - 8) / 8 = 0.125
-    r"(?<=[\d%a-z])[,;]?\s+\(?(?:calculated|computed|derived|obtained|because|since)\b[^\n]*=[^\n]*",
+    r"(?<=[\d%a-z])[,;]?\s+\(?"
+    r"(?:calculated|computed|derived|obtained|because|since)\b[^\n]*=[^\n]*",
     re.IGNORECASE,
 )
 _SPELLED = re.compile(  # seven (7) is no minus
     r"\b((?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand"
-    r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty)\s+)\((\d+)\)",
+    r"|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty)\s+)\((\d+)\)",
     re.IGNORECASE,
 )
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th)\b", re.IGNORECASE)

@@ -25,7 +25,8 @@ _SIGN = r"\s*(?:[:：=→]|[-–—]\s)"
 _STATED = re.compile(
     rf"\b(?:(?:the|my|our)\s+(?:{_ADJECTIVE}){{0,2}}|(?:{_ADJECTIVE}){{1,2}})(?:answer|option|choice)"
     rf"{_TO_WHAT}(?:{_IS}|\s*[:：])"
-    rf"|^[^\w\n]{{0,8}}(?:\d{{1,2}}[.)]\s+)?(?:correction\W{{1,3}})?(?:{_ADJECTIVE})?(?:answer|ans)(?:{_SIGN}|{_IS})"
+    r"|^[^\w\n]{0,8}(?:\d{1,2}[.)]\s+)?(?:correction\W{1,3})?"
+    rf"(?:{_ADJECTIVE})?(?:answer|ans)(?:{_SIGN}|{_IS})"
     rf"|(?<=[.!?]\s)answer{_IS}"
     rf"|^[^\w\n]{{0,8}}(?:the\s+)?(?:{_ADJECTIVE})?answer[^\w\n]{{0,8}}$(?P<heading>)",
     re.IGNORECASE | re.MULTILINE,

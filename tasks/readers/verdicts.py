@@ -25,7 +25,8 @@ _DENIED = re.compile(
     # "it does not: [[NO]]" denies nothing that follows
     rf"\b(?:not|never|cannot|\w+n['’]t)(?:\s+an?)?[^\w.!?\n:;,–—]{{0,9}}$"
     rf"|\b(?:(?:not|never|cannot|\w+n['’]t)\s+{_GIVE}(?:\s+an?)?|than|instead\s+of"
-    rf"|(?:no|(?:not|n['’]t)\s+\w+\s+an?)\s+(?:reason|need|grounds)\s+(?:for|to\s+{_GIVE})(?:\s+an?)?)[^\w.!?\n]{{0,9}}$"
+    rf"|(?:no|(?:not|n['’]t)\s+\w+\s+an?)\s+(?:reason|need|grounds)\s+(?:for|to\s+{_GIVE})"
+    r"(?:\s+an?)?)[^\w.!?\n]{0,9}$"
     r"|\b(?:over|short\s+of|as\s+opposed\s+to|neither|nor"
     r"|fail(?:s|ed)?\s+to\s+(?:earn|reach|get|merit|deserve|receive|justify))\s+[*_`\"'“(]{0,4}$",
     re.IGNORECASE,
@@ -34,7 +35,8 @@ _TAKEN_BACK = re.compile(  # "If" begins a new sentence
     r"[^\w.!?\n]{0,9}\b(?:(?:is|was)(?:n['’]t|\s+not)|if|when|unless|in\s+case|otherwise(?!\s+(?:[iI]|it)(?:['’]d|\s+would)))\b"
 )
 _WOULD = re.compile(  # or explains the scale: "1 = met, 0 = not met"
-    r"[^\w.!?\n]{0,9}(?:=\s*\w+|\b(?:would|could|might|needs?|requires?|means|stands\s+for|applies))\b"
+    r"[^\w.!?\n]{0,9}(?:=\s*\w+"
+    r"|\b(?:would|could|might|needs?|requires?|means|stands\s+for|applies))\b"
 )
 _SUPPOSED = re.compile(
     r"\b(?:otherwise|else|unless|in\s+case|would\s+have)\b|^\W*+(?:had|were|when)\b"
@@ -58,7 +60,8 @@ _REPORTED = re.compile(  # the answer says "...; the text "...; the answer's own
     re.IGNORECASE,
 )
 _RESTATED = re.compile(  # Response: "...
-    rf"^\W*(?:\w+\s+){{0,2}}{_JUDGED}(?:['’]s(?:\s+\w+){{1,2}})?(?:\s+\d)?\W{{0,3}}:\W*[\"“`][^\"”`\n]*\w[^\"”`\n]*$",
+    rf"^\W*(?:\w+\s+){{0,2}}{_JUDGED}(?:['’]s(?:\s+\w+){{1,2}})?(?:\s+\d)?\W{{0,3}}:"
+    r"\W*[\"“`][^\"”`\n]*\w[^\"”`\n]*$",
     re.IGNORECASE,
 )
 _DISOWNED = re.compile(
@@ -77,11 +80,14 @@ _CONCLUDES = re.compile(
 )
 # what a line has that changes an earlier verdict
 _REVISES = re.compile(
-    r"\bno\s*[,:;–—]|\b(?:so|thus|hence|therefore|finally|now|wait|oops|sorry|actually|correct(?:ion|ed)|edit|update|revis\w+"
-    r"|reconsider\w*|recheck\w*|(?:look|read|check)(?:ing|ed)?\s+again|i\s+change|second\s+thoughts?|reflection"
+    r"\bno\s*[,:;–—]"
+    r"|\b(?:so|thus|hence|therefore|finally|now|wait|oops|sorry|actually|correct(?:ion|ed)"
+    r"|edit|update|revis\w+|reconsider\w*|recheck\w*|(?:look|read|check)(?:ing|ed)?\s+again"
+    r"|i\s+change|second\s+thoughts?|reflection"
     r"|rereading|after\s+all|(?:verdict|decision|score)\s+(?:is|becomes))\b"
     r"|\bi\s+(?:give|assign|award|say|rate|choose|decide)\b"
-    r"|\b(?:it|which|this(?:\s+\w+)?)\b[^.!?\n]*\b(?:gets|earns|merits|receives|deserves|is)\W*(?:an?\W*)?$",
+    r"|\b(?:it|which|this(?:\s+\w+)?)\b[^.!?\n]*"
+    r"\b(?:gets|earns|merits|receives|deserves|is)\W*(?:an?\W*)?$",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"\W*(?:(?:\w+\W+){1,4}(?<=[:：→>]))?\W*")
@@ -98,7 +104,8 @@ _LAST_TAGS = 100  # characters that closing tags after a last sentence are looke
 _AROUND = r"[\s*_`'\"“”‘’$()\[\]{}]*"
 _DIGIT = re.compile(rf"{_AROUND}([01])(?:\.0*)?{_AROUND}")
 _HTML = re.compile(r"</?(?:b|strong|i|em|u)>", re.IGNORECASE)
-_FORM = re.compile(r"\d+\s*(?:or|to)\s*\d+|[NX]", re.IGNORECASE)  # 0 or 1
+# the form of a score that an instruction shows, as in <score>0 or 1</score> or <score>N</score>
+_FORM = re.compile(r"\d+\s*(?:or|to)\s*\d+|[NX]", re.IGNORECASE)
 # a quotation of which the verdict is a part
 _QUOTE = re.compile(r"[\"“`][^\"“”`\n]*\w[^\"“”`\n]*$")
 _QUOTE_ENDS = re.compile(r"[^\"“”`\n]{0,40}[\"”`]")
