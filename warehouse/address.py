@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 # one whole folder name; `runs/runs` would mislead the views
 RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")
+EVALUATION = "evaluation"  # the phase that scores held-out tasks
 MOST_BYTES = 100  # names of lock files hold a run's name, and may have 255 bytes
 NUMBER = r"(\d{3}|[1-9]\d{3,})"  # as `{:03d}` writes it
 SHAPE = re.compile(

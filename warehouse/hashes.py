@@ -40,6 +40,13 @@ def hash_once(folder: Path) -> str:
     return value
 
 
+def model_identity(model: str) -> str:
+    """How a recipe knows a model: one in a folder by its content, wherever the folder is; any other
+    by its name on the hub."""
+    folder = Path(model)
+    return hash_once(folder) if folder.is_dir() else model
+
+
 def _hash(folder: Path, known: Known) -> tuple[str, Known]:
     """The hash of a folder, and the hashes known now: of settled files alone."""
     now = time.time_ns()

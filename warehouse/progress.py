@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.address import Address
+from warehouse.address import EVALUATION, Address
 from warehouse.catalogue import Catalogue
 from warehouse.schemas import EVALUATIONS, Evaluation
 from warehouse.table import Table
@@ -117,7 +117,9 @@ def _steps(settings: dict[str, Any], phase: str | None) -> int | None:
 def _last_score(tables: list[Table]) -> tuple[str | None, float | None]:
     """The last held-out score, and on which benchmark."""
     for table in reversed(tables):
-        if table.schema is not EVALUATIONS or not table.has_rows:
+        if table.schema is not EVALUATIONS or table.at.phase not in (EVALUATION, None):
+            continue
+        if not table.has_rows:
             continue
         for row in table.rows(Evaluation):
             if row["metric"] == "score" and not row["benchmark"].endswith(MONITOR):

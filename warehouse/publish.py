@@ -287,8 +287,7 @@ QUERIES = {
     """,
     "evaluations": """
         select iteration, benchmark, n, score, standard_error,
-            benchmark not like '% monitor'
-                and coalesce(phase, 'evaluation') = 'evaluation' as is_held_out
+            is_held_out(phase, benchmark) as is_held_out
         from evaluations where run = $run and metric = 'score'
         order by benchmark, iteration
     """,

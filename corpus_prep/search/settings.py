@@ -8,6 +8,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from warehouse.hashes import model_identity
+
 GIB = 1 << 30
 
 
@@ -71,13 +73,8 @@ class EmbeddingConfig(BaseModel):
         return self
 
     def recipe_identity(self) -> dict[str, Any]:
-        """The settings; a model in a folder counts by its content, wherever the folder is."""
-        from warehouse.hashes import hash_once
-
-        settings = self.model_dump(mode="json")
-        if Path(self.model).is_dir():
-            settings["model"] = hash_once(Path(self.model))
-        return settings
+        """What a recipe holds of these settings; see `model_identity`."""
+        return {**self.model_dump(mode="json"), "model": model_identity(self.model)}
 
 
 def check_model(config: EmbeddingConfig) -> None:

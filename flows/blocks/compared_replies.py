@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from flows.runtime.drift import EVALUATION
 from flows.runtime.start import base_hash
 from tasks.models.engine import Policy
+from warehouse.address import EVALUATION
 from warehouse.schemas import (
     ANNOTATIONS,
     GATES,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flows.blocks.compared_replies import role_of
-from flows.runtime.drift import EVALUATION
 from tasks.models.engine import Sampling
 from tasks.prompt import Template
 from tasks.rollouts.rollout import Dialogue
+from warehouse.address import EVALUATION
 from warehouse.schemas import PROMPTS, ROLLOUTS
 from warehouse.store import Store, Table
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from warehouse.hashes import model_identity
+
 if TYPE_CHECKING:
     import torch
 
@@ -59,13 +61,8 @@ class RerankerConfig(BaseModel):
         return self
 
     def recipe_identity(self) -> dict[str, Any]:
-        """The settings; a model in a folder counts by its content, wherever the folder is."""
-        from warehouse.hashes import hash_once
-
-        settings = self.model_dump(mode="json")
-        if Path(self.model).is_dir():
-            settings["model"] = hash_once(Path(self.model))
-        return settings
+        """What a recipe holds of these settings; see `model_identity`."""
+        return {**self.model_dump(mode="json"), "model": model_identity(self.model)}
 
 
 class Reranker:

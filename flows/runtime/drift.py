@@ -13,11 +13,10 @@ from functools import partial
 from tasks.monitors.drift import Scored, divergence, repeated, survivors, trained_on, untrained
 from tasks.monitors.monitor import BATCH, COURSE, POOL
 from tasks.stage import Tables
-from warehouse.address import Address
+from warehouse.address import EVALUATION, Address
 from warehouse.schemas import EVALUATIONS
 from warehouse.store import Place, Store, Table
 
-EVALUATION = "evaluation"  # the phase that scores held-out tasks
 SCORE = "score"
 Watch = Callable[..., dict[str, float]]  # the method `watch` of a run
 Series = dict[str, list[Scored]]  # by benchmark: a mean and its standard error, by iteration

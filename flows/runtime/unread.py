@@ -9,11 +9,11 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from flows.runtime.drift import EVALUATION
 from flows.settings.profile import NUM_TO_JUDGE, MethodSettings
 from tasks.monitors.monitor import check_replies, reasons_of
 from tasks.read import NOT_SAMPLED
 from tasks.stage import Tables
+from warehouse.address import EVALUATION
 from warehouse.store import Place, Table
 
 READER_FAILED = "reader failed"  # as `tasks.read.reason` begins

@@ -22,6 +22,7 @@ def lay(store) -> None:
     rows(at(store, 1, "solver"), "answers", {"rollout_id": "a"}, {"rollout_id": "b"})
     score(store.run(RUN).iteration(1), "judge monitor", "score", n=10, score=0.9)
     score(store.run(RUN).iteration(1).phase("evaluation"), "held", "score", n=10, score=0.25)
+    score(store.run(RUN).iteration(1).phase("questions"), "fixed Reasoner", "score", n=9, score=0.9)
 
 
 def test_progress_knows_iteration_phase_step_and_the_last_held_out_score(store):
@@ -30,7 +31,7 @@ def test_progress_knows_iteration_phase_step_and_the_last_held_out_score(store):
     with store.lock(at(store, 2, "solver", step=3).address("rewards")):
         now = progress(Catalogue(store), RUN)
     assert now.place == "iteration 2 of 3, solver, step 3 of 8"
-    assert (now.table, now.num_tables, now.benchmark, now.score) == ("rewards", 4, "held", 0.25)
+    assert (now.table, now.num_tables, now.benchmark, now.score) == ("rewards", 5, "held", 0.25)
     # all tables were made in 0 s
     assert now.left_s == 0
 

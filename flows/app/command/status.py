@@ -82,8 +82,7 @@ def scores_of(store: Store, name: str) -> dict[int | None, str]:
 
 SCORES = """
     select iteration, benchmark, avg(score) as score from evaluations
-    where run = $run and metric = 'score' and score is not null
-        and benchmark not like '% monitor' and coalesce(phase, 'evaluation') = 'evaluation'
+    where run = $run and metric = 'score' and score is not null and is_held_out(phase, benchmark)
     group by iteration, benchmark order by iteration, benchmark
 """
 

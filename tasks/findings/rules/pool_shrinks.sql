@@ -15,7 +15,7 @@ with begun as (
 finished as (
     select distinct iteration from updates, begun where run = $run and iteration < begun.last
     union
-    select distinct iteration from evaluations where run = $run and iteration > 0 and benchmark not like '% monitor'
+    select distinct iteration from evaluations where run = $run and iteration > 0 and is_held_out(phase, benchmark)
 ),
 decisions as (
     select 'tasks' as what, iteration, phase, kept from selections where run = $run

@@ -13,8 +13,7 @@ with scores as (
     where
         run = $run
         and metric = 'score'
-        and benchmark not like '% monitor'
-        and coalesce(phase, 'evaluation') = 'evaluation'  -- in other phases: probes, replays
+        and is_held_out(phase, benchmark)
         and standard_error is not null
         and n > 0
     group by iteration, benchmark
@@ -76,5 +75,5 @@ limit 1;
 -- rows: the scores of that benchmark
 select iteration, policy, benchmark, metric, n, score, standard_error
 from evaluations
-where run = $run and benchmark = $benchmark and metric = 'score' and coalesce(phase, 'evaluation') = 'evaluation'
+where run = $run and benchmark = $benchmark and metric = 'score' and is_held_out(phase, benchmark)
 order by iteration;

@@ -1,8 +1,7 @@
 -- grain:  one metric of a benchmark in an iteration of a run
 -- inputs: evaluations; $run ('' for all runs), $iteration (the last one to show, null for all)
 -- A benchmark measured several times in an iteration is averaged over its measurements, weighted by their tasks; such a mean has
--- no standard error. `largest` is the largest distance from 0. `is_held_out`: measured by an evaluation of held-out tasks (the
--- phase `evaluation`, or none), not by a monitor, a probe or a replay.
+-- no standard error. `largest` is the largest distance from 0.
 select
     run,
     iteration,
@@ -13,7 +12,7 @@ select
     case when count(*) = 1 then any_value(standard_error) end as standard_error,
     max(abs(score)) as largest,
     min(score) as smallest,
-    bool_and(coalesce(phase, 'evaluation') = 'evaluation' and benchmark not like '% monitor') as is_held_out
+    bool_and(is_held_out(phase, benchmark)) as is_held_out
 from evaluations
 where ($run = '' or run = $run) and ($iteration is null or iteration <= $iteration) and score is not null
 group by run, iteration, benchmark, metric

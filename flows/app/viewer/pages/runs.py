@@ -11,7 +11,7 @@ from flows.app.command.compare import differing_settings, incomparable
 from flows.app.viewer.alarms import alarms
 from flows.app.viewer.view import ALL_RUNS, Page, View
 from tasks.reports.draw import by
-from tasks.reports.learning import MONITOR, held_out_of_runs, held_out_scores
+from tasks.reports.learning import held_out_of_runs, held_out_scores
 from warehouse.schemas import Row
 from warehouse.stopped import stopped
 from warehouse.table import Table
@@ -72,7 +72,7 @@ def compare(view: Page, run: Annotated[list[str] | None, Query()] = None) -> HTM
     evaluations = [
         row
         for row in view.shared_rows("evaluations", run=ALL_RUNS)
-        if row["run"] in names and not row["benchmark"].endswith(MONITOR)
+        if row["run"] in names and row["is_held_out"]
     ]
     apart = incomparable(view.store, names) if names else {}
     compared = [row for row in evaluations if row["benchmark"] not in apart]
