@@ -158,7 +158,8 @@ def test_a_baseline_is_asked_with_its_own_prompts_and_template(cfg):
     )
 
 
-def test_held_out_contexts_are_shown_in_one_line_as_documents_are_in_training(cfg):
+def test_held_out_contexts_are_shown_in_one_line_as_documents_are_in_training():
+    cfg = profile.load(Config, "smollm2", {"models.base": "data/micro/base"})
     text = row("documents", document_id="a", text="Ada was born.\nShe grew up.")
     task = row("tasks", task_id="t", document_id="a", task_type="general_qa", text="who?")
     for baseline in (None, *cfg.evaluation.baselines[:2]):
