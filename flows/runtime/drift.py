@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from tasks.monitors.drift import Scored, divergence, repeated, survivors, trained_on, untrained
+from tasks.monitors.drift import (
+    Scored,
+    held_out_course,
+    repeated,
+    survivors,
+    trained_on,
+    untrained,
+)
 from tasks.monitors.monitor import BATCH, COURSE, POOL
 from tasks.stage import Tables
 from warehouse.address import EVALUATION, Address
@@ -26,12 +33,11 @@ Series = dict[str, list[Scored]]  # by benchmark: a mean and its standard error,
 class Drift:
     """What was measured so far in a run, and what its later updates and iterations are compared
     with: the means of each player's first update, the share of survivors in the first iteration,
-    by iteration the mean rewards of its updates and the tasks that were written, and how many steps
-    in a row each player could not be trained."""
+    the tasks that were written in each iteration, and how many steps in a row each player could not
+    be trained."""
 
     first: dict[str, Mapping[str, float]] = field(default_factory=dict)
     survivors: float | None = None
-    rewards: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     tasks: dict[int, list[Table]] = field(default_factory=lambda: defaultdict(list))
     untrained: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -42,7 +48,7 @@ class Drift:
             self.tasks[at.iteration].append(tasks)
 
     def before_iteration(self, watch: Watch, run: Place, iteration: int, policy: str) -> None:
-        """Compare the held-out scores of the iterations before `iteration` with their rewards.
+        """Compare the held-out scores of the iterations before `iteration` with each other.
 
         The place `run` is the run's own. Nothing is measured before the first iteration, nor
         without held-out scores. Raises Alarm as `watch` does.
@@ -52,14 +58,16 @@ class Drift:
         series = held_out_series(run.store, run.at.run, before=iteration)
         if not series.scores:
             return
-        measure = partial(
-            divergence,
-            held_out=series.scores,
-            passes=series.passes,
-            rewards=self.mean_rewards(iteration),
-        )
+        measure = partial(held_out_course, held_out=series.scores, passes=series.passes)
         at = run.iteration(iteration - 1).phase("monitor")
-        watch(at, measure, policy=policy, benchmark=COURSE, label="course")
+        scores = "; ".join(f"{name} {_means(scored)}" for name, scored in series.scores.items())
+        name = run.at.run
+        way_out = (
+            f"Held-out scores, from the base model on: {scores}. `selfplay findings {name}` and"
+            f" `selfplay view {name}` help to find out why. To go on all the same, change"
+            " monitor.max_falls or monitor.max_narrowings."
+        )
+        watch(at, measure, policy=policy, benchmark=COURSE, label="course", way_out=way_out)
 
     def before_update(
         self,
@@ -71,8 +79,7 @@ class Drift:
         advantages: Tables,
         rollouts: Tables,
     ) -> None:
-        """Compare rewards and rollouts with those of the player's first update, and remember the
-        mean reward.
+        """Compare rewards and rollouts with those of the player's first update.
 
         `policy` is the id of the player's policy. Raises Alarm as `watch` does.
         """
@@ -86,8 +93,6 @@ class Drift:
             rollouts=rollouts,
         )
         self.first.setdefault(player, means)
-        if at.at.iteration and "reward" in means:
-            self.rewards[at.at.iteration].append(means["reward"])
 
     def after_skip(self, watch: Watch, at: Place, player: str, policy: str) -> None:
         """Count a step in which no rollout has an advantage, so that the player is unchanged.
@@ -136,12 +141,6 @@ class Drift:
                 earlier=earlier,
             )
 
-    def mean_rewards(self, before: int) -> list[float | None]:
-        """The mean reward of each iteration before `before`, from the first on; None where nothing
-        was rewarded."""
-        of_iteration = (self.rewards.get(t) for t in range(1, before))
-        return [sum(some) / len(some) if some else None for some in of_iteration]
-
     def earlier_tasks(self, iteration: int) -> list[Table]:
         """The tables of tasks that were written in the iterations before `iteration`."""
         return [table for t, tables in self.tasks.items() if t < iteration for table in tables]
@@ -149,8 +148,8 @@ class Drift:
 
 @dataclass(frozen=True)
 class HeldOutSeries:
-    """The held-out scores of iterations 0, 1, 2, ..., as `divergence` takes them; pass@k at the
-    largest k of each benchmark."""
+    """The held-out scores of iterations 0, 1, 2, ..., as `held_out_course` takes them; pass@k at
+    the largest k of each benchmark."""
 
     scores: Series
     passes: Series
@@ -182,6 +181,15 @@ def evaluations_before(store: Store, run: str, iteration: int) -> Iterator[Table
         is_held_out = table.schema is EVALUATIONS and table.at.phase == EVALUATION
         if is_held_out and (table.at.iteration or 0) < iteration:
             yield table
+
+
+def _means(series: list[Scored]) -> str:
+    """The means of a series.
+
+    >>> _means([[0.5, 0.01], [None, None], [0.25, 0.02]])
+    '0.500, –, 0.250'
+    """
+    return ", ".join("–" if mean is None else f"{mean:.3f}" for mean, _ in series)
 
 
 def _complete(by_iteration: dict[str, dict[int, Scored]], before: int) -> Series:

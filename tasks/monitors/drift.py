@@ -1,5 +1,4 @@
-"""Measures of a run's course: training data compared with the first iteration, rewards with
-held-out scores.
+"""Measures of a run's course: training data and held-out scores, compared with earlier ones.
 
 `tasks.monitors.monitor.watch` takes them; `tasks.monitors.limits` holds the limits that all methods
 share.
@@ -14,8 +13,6 @@ from typing import TypedDict
 from tasks.monitors.monitor import OF, Measured, contrast
 from tasks.stage import rows_by
 from warehouse.schemas import Advantage
-
-FALL = 2.0  # a fall is a drop by more than this many standard errors
 
 
 class Length(TypedDict):
@@ -105,49 +102,49 @@ def _variance(values: Sequence[float]) -> float:
 
 
 Scored = Sequence[float | None]  # a mean and its standard error
+# Standard errors of a difference. A fall is measured from the highest of all earlier scores, a
+# narrowing from the score before.
+FALL = 3.0
+NARROWING = 2.0
 
 
-def divergence(
-    *,
-    held_out: Mapping[str, Sequence[Scored]],
-    rewards: Sequence[float | None],
-    passes: Mapping[str, Sequence[Scored]],
+def held_out_course(
+    *, held_out: Mapping[str, Sequence[Scored]], passes: Mapping[str, Sequence[Scored]]
 ) -> Measured:
-    """Count how often a held-out score fell while the training reward rose, and how often pass@k
-    (`passes`, at the largest k) fell while the score rose.
+    """Count the iterations in which a held-out score was below its best earlier one, and those in
+    which pass@k (`passes`, at the largest k) fell while the score rose.
 
-    `held_out` and `passes` give, by benchmark, the mean and standard error of every iteration from
-    the first on; `rewards` gives the mean of every iteration but the first, None for one without
-    rewards, which is compared with none. A fall exceeds `FALL` standard errors of the difference.
+    Both give, by benchmark, the mean and standard error of every iteration, from the base model on.
+    Falls are of more than `FALL` standard errors of the difference, those of pass@k of more than
+    `NARROWING`.
     """
     for benchmark, scores in held_out.items():
-        steps = range(2, min(len(scores), len(rewards) + 1))
-        yield (
-            f"falls{OF}{benchmark}",
-            float(sum(_rose(rewards, t) and _fell(scores, t) for t in steps)),
-        )
+        falls = sum(_falls(score, scores[:t]) for t, score in enumerate(scores))
+        yield f"falls{OF}{benchmark}", float(falls)
         several = passes.get(benchmark, ())
         steps = range(1, min(len(scores), len(several)))
         if several:
-            narrower = (_higher(scores, t) and _fell(several, t) for t in steps)
+            narrower = (
+                _is_below(scores[t - 1], scores[t], 0.0)
+                and _is_below(several[t], several[t - 1], NARROWING)
+                for t in steps
+            )
             yield f"narrowings{OF}{benchmark}", float(sum(narrower))
 
 
-def _rose(rewards: Sequence[float | None], t: int) -> bool:
-    before = rewards[t - 2]
-    now = rewards[t - 1]
-    return before is not None and now is not None and now > before
+def _falls(score: Scored, earlier: Sequence[Scored]) -> bool:
+    known = [one for one in earlier if one[0] is not None]
+    return bool(known) and _is_below(score, max(known, key=lambda one: one[0] or 0.0), FALL)
 
 
-def _higher(scores: Sequence[Scored], t: int) -> bool:
-    before, _ = scores[t - 1]
-    now, _ = scores[t]
-    return before is not None and now is not None and now > before
+def _is_below(score: Scored, other: Scored, num_errors: float) -> bool:
+    """Whether a score is below another by more than `num_errors` standard errors of the difference.
 
-
-def _fell(scores: Sequence[Scored], t: int) -> bool:
-    before, error = scores[t - 1]
-    now, its_error = scores[t]
-    if before is None or now is None:
+    >>> _is_below([0.4, 0.03], [0.5, 0.04], 2.0), _is_below([0.38, 0.03], [0.5, 0.04], 2.0)
+    (False, True)
+    """
+    mean, error = score
+    other_mean, other_error = other
+    if mean is None or other_mean is None:
         return False
-    return now < before - FALL * math.hypot(error or 0.0, its_error or 0.0)
+    return mean < other_mean - num_errors * math.hypot(error or 0.0, other_error or 0.0)

@@ -194,10 +194,11 @@ class Limits(BaseModel):
         description="greatest share of tasks equal to an earlier one of their batch",
     )
     max_falls: float | None = Field(
-        default=1,
+        default=0,
         ge=0,
         description=(
-            "greatest number of iterations in which a held-out score fell while rewards rose"
+            "greatest number of iterations whose held-out score is more than three standard errors"
+            " below an earlier one"
         ),
     )
     max_narrowings: float | None = Field(

@@ -170,6 +170,24 @@ def test_a_run_is_healthy_if_it_gains_half_of_what_the_clean_runs_do(store, tmp_
     assert flat["proposed: delay"] is None
 
 
+def test_falls_are_counted_from_scores_and_not_after_the_last_iteration(store, tmp_path):
+    """What earlier versions measured under that name does not count: here 5 falls of a clean run.
+    The monitor looks at the scores before an iteration, so a fall in the last one is too late."""
+    clean = Cell("spice", CLEAN, 0.0)
+    late = Cell("spice", "independent", 0.4)
+    write(store, clean, 0, (0.5, 0.6, 0.7))
+    write(store, MISTAKE, 0, (0.5, 0.3, 0.2))
+    write(store, late, 0, (0.5, 0.6, 0.3))
+    other = row("evaluations", benchmark="course monitor", metric="falls of micro", score=5.0)
+    place = store.run(clean.run_name(0)).iteration(1).phase("monitor")
+    publish(place, "evaluations", other, label="course")
+    runs = {cell.run_name(0): (cell, claims.End()) for cell in (clean, MISTAKE, late)}
+    _, monitors, _ = reported(store, tmp_path, runs)
+    [falls] = [r for r in monitors if r["limit"] == "max_falls"]
+    assert falls["now: false alarms"] == "0 of 1"
+    assert (falls["now: failures warned of"], falls["now: delay"]) == ("1 of 2", 0)
+
+
 def test_findings_are_counted_by_the_share_of_errors_and_outlive_the_store(
     store, tmp_path, monkeypatch
 ):

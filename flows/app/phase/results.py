@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,9 @@ from flows.app.evidence import mean_interval
 from flows.app.phase.grid import CLEAN, OWN, Cell, Grid
 from flows.app.phase.kept_findings import Found
 from flows.app.study import HELD_OUT
+from tasks.monitors.drift import held_out_course
 from tasks.monitors.monitor import is_beyond, is_of
+from tasks.stage import rows_by
 from warehouse.query import Ask
 from warehouse.schemas import Row
 
@@ -109,7 +111,7 @@ class Results:
         """One row per method and limit: the limit of the method's profile, and the strictest one
         that raises an alarm in at most `false_alarms` of the healthy runs, each with its warnings.
         """
-        measured = self.ask(statement("monitors"), {"runs": list(self.runs)})
+        measured = [*self.ask(statement("monitors"), {"runs": list(self.runs)}), *self._falls()]
         rows = []
         for method in self.grid.methods:
             of_method = {name for name, cell in self.runs.items() if cell.method == method}
@@ -122,6 +124,24 @@ class Results:
                 if of_limit:
                     rows.append(self._monitor(method, name, limit, of_limit, of_method))
         return rows
+
+    def _falls(self) -> Iterator[Row]:
+        """The number of falls before each iteration but the first, in the form of
+        `sql/monitors.sql`. Runs of earlier versions stored another one."""
+        benchmark, metric = HELD_OUT
+        asked = {"runs": list(self.runs), "benchmark": benchmark, "metric": metric}
+        for run, rows in rows_by("run", self.ask(statement("scores"), asked)).items():
+            scores = [(row["score"], row["standard_error"]) for row in rows]
+            for iteration in range(1, len(scores) - 1):
+                until_then = {benchmark: scores[: iteration + 1]}
+                for name, value in held_out_course(held_out=until_then, passes={}):
+                    yield {
+                        "run": run,
+                        "iteration": iteration,
+                        "metric": name,
+                        "highest": value,
+                        "lowest": value,
+                    }
 
     def _monitor(
         self,

@@ -4,8 +4,8 @@
 --                chance would be 50%.
 -- compared with: the same share in the first iteration that measures it
 -- page:          judge
--- $z = 3:        standard errors of the share
--- $least = 0.35: share from which on the rule speaks
+-- $z = 2:        standard errors of the share
+-- $least = 0.42: share from which on the rule speaks (measured: data/bench/README.md, "The phase diagram")
 -- grain:         a measure of rewards, votes or verdicts against the truth, in the last iteration that has it, the largest first
 -- inputs:        evaluations; $run
 -- A judge may err as often upwards as downwards, so that its mean looks right.

@@ -260,8 +260,13 @@ def test_rewards_that_err_as_often_upwards_as_downwards_are_found(store):
     )
 
 
-def test_rewards_wrong_on_a_quarter_are_no_finding(store):
-    score(at(store, 1), "judge monitor", "reward_error", n=1000, score=0.25)
+def test_half_of_the_answers_of_a_pilot_are_enough_to_tell(store):
+    score(at(store, 1), "judge monitor", "reward_error", n=80, score=0.55)
+    assert sentence(store, "rewards_at_chance") is not None
+
+
+def test_rewards_wrong_on_two_fifths_are_no_finding(store):
+    score(at(store, 1), "judge monitor", "reward_error", n=1000, score=0.4)
     assert sentence(store, "rewards_at_chance") is None
 
 

@@ -1,10 +1,18 @@
-"""A run's course: training data compared with the first, survivors, repeats, and scores that
-diverge from rewards."""
+"""A run's course: training data compared with the first, survivors, repeats, and held-out scores
+that fall."""
+
+from functools import partial
 
 import pytest
 
 from flows.runtime.drift import Drift
-from tasks.monitors.drift import components_share, divergence, repeated, survivors, trained_on
+from tasks.monitors.drift import (
+    components_share,
+    held_out_course,
+    repeated,
+    survivors,
+    trained_on,
+)
 from tasks.monitors.limits import Limits
 from tasks.monitors.monitor import BATCH, Alarm, watch
 from tests.support.rows import publish, row
@@ -128,38 +136,28 @@ def series(*means, error=SURE):
 
 
 @pytest.mark.parametrize(
-    "scores, paid, falls",
+    "scores, falls",
     [
-        ((0.5, 0.6, 0.7, 0.8), (0.1, 0.2, 0.3), 0),
-        ((0.5, 0.6, 0.5, 0.4), (0.1, 0.2, 0.3), 2),
-        ((0.5, 0.6, 0.5, 0.4), (0.1, 0.2, 0.2), 1),  # the reward did not rise the second time
-        ((0.5, 0.6, 0.52, 0.44), (0.1, 0.2, 0.3), 0),  # by less than two standard errors
-        ((0.9, 0.5), (0.1,), 0),  # there is no reward before the first iteration
-        ((0.5, 0.6, 0.5), (0.1, 0.2, 0.3, 0.4), 1),
-        ((0.5, None, 0.4), (0.1, 0.2), 0),
-        ((0.5, 0.6, 0.5, 0.4), (0.1, None, 0.3), 0),  # nothing was rewarded in iteration 2
-        ((0.5, 0.6, 0.5, 0.4), (None, 0.1, 0.3), 1),
-        ((0.5, 0.6, 0.5, 0.4), (0.1,), 0),  # the rewards of later iterations are unknown
+        ((0.5, 0.6, 0.7, 0.8), 0),
+        ((0.5, 0.3), 1),  # below the base model
+        ((0.5, 0.6, 0.4, 0.3), 2),
+        ((0.5, 0.6, 0.4, 0.58), 1),  # the third score is as good as the best
+        ((0.5, 0.6, 0.55, 0.5, 0.45), 1),  # slowly, until the last is below the best
+        ((0.5, None, 0.3), 1),
+        ((None, 0.5, 0.6), 0),
+        ((), 0),
     ],
 )
-def test_a_held_out_score_falls_while_rewards_rise(scores, paid, falls):
-    assert values(divergence(held_out=series(*scores), rewards=paid, passes={})) == {
+def test_a_held_out_score_falls_below_its_best_earlier_one(scores, falls):
+    assert values(held_out_course(held_out=series(*scores), passes={})) == {
         "falls of micro": [falls]
     }
-
-
-def test_an_iteration_without_rewards_keeps_its_place():
-    drift = Drift()
-    drift.rewards[1] += [0.1, 0.3]
-    drift.rewards[3] += [0.5]
-    assert drift.mean_rewards(before=5) == [0.2, None, 0.5, None]
-    assert sorted(drift.rewards) == [1, 3]
 
 
 def test_the_best_of_several_answers_falls_while_the_score_rises():
     held_out = series(0.3, 0.4, 0.5, 0.45)
     passes = series(0.9, 0.8, 0.7, 0.6)
-    found = values(divergence(held_out=held_out, rewards=(0.0, 0.0, 0.0), passes=passes))
+    found = values(held_out_course(held_out=held_out, passes=passes))
     assert found == {"falls of micro": [0], "narrowings of micro": [2]}
 
 
@@ -175,7 +173,7 @@ def test_the_best_of_several_answers_falls_while_the_score_rises():
 def test_a_narrowing_is_an_iteration_in_which_one_rises_and_the_other_falls(
     scores, several, narrowings
 ):
-    found = values(divergence(held_out=series(*scores), rewards=(0.0,), passes=series(*several)))
+    found = values(held_out_course(held_out=series(*scores), passes=series(*several)))
     assert found["narrowings of micro"] == [narrowings]
 
 
@@ -189,17 +187,29 @@ def test_a_part_that_a_reward_lacks_is_0_there():
     assert values(components_share([], parts={"g": 1.0})) == {}
 
 
-@pytest.mark.parametrize("now, falls", [(0.25, 0), (0.2499, 1)])
-def test_a_fall_is_one_of_more_than_two_standard_errors(now, falls):
-    """Two errors of .125 are .25, and the score before was .5."""
-    scores = {"micro": [[0.9, 0.0], [0.5, 0.125], [now, 0.0]]}
-    assert values(divergence(held_out=scores, rewards=(0.1, 0.2), passes={})) == {
-        "falls of micro": [falls]
-    }
+@pytest.mark.parametrize("now, falls", [(0.125, 0), (0.1249, 1)])
+def test_a_fall_is_one_of_more_than_three_standard_errors(now, falls):
+    """Three errors of .125 are .375, and the best score before was .5."""
+    scores = {"micro": [[0.2, 0.0], [0.5, 0.125], [now, 0.0]]}
+    found = values(held_out_course(held_out=scores, passes={}))
+    assert found["falls of micro"] == [falls]
 
 
 def test_a_score_without_a_standard_error_falls_by_any_amount():
-    found = values(
-        divergence(held_out=series(0.5, 0.6, 0.59, error=None), rewards=(0.1, 0.2), passes={})
-    )
+    found = values(held_out_course(held_out=series(0.5, 0.6, 0.59, error=None), passes={}))
     assert found == {"falls of micro": [1]}
+
+
+def test_a_run_whose_score_fell_stops_before_its_next_iteration(store):
+    """The message has the scores, which the number of falls does not tell."""
+    run = store.run("r")
+    for iteration, score in enumerate((0.5, 0.6, 0.3)):
+        place = run.iteration(iteration).phase("evaluation")
+        one = row("evaluations", benchmark="exam", metric="score", score=score, standard_error=0.02)
+        publish(place, "evaluations", one)
+    stopping = partial(watch, limits=Limits())
+    Drift().before_iteration(stopping, run, 2, "p")
+    told = r"falls of exam is 1, the limit is 0\. Held-out scores.*: exam 0\.500, 0\.600, 0\.300\. "
+    with pytest.raises(Alarm, match=told):
+        Drift().before_iteration(stopping, run, 3, "p")
+    Drift().before_iteration(partial(watch, limits=Limits(max_falls=1)), run, 3, "p")

@@ -40,7 +40,7 @@ DEFAULTS = {
     "max_repeat_of_earlier": 0.5,
     "max_empty": 0.3,
     "max_copy": 0.5,
-    "max_falls": 1,
+    "max_falls": 0,
     "max_narrowings": 1,
     "max_sampler_kl": 0.01,
     "max_policy_stale": 0.5,
