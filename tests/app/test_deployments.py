@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flows.app.command import launch
 from flows.app.service import services
-from flows.app.service.deployments import declared, prefect_file
+from flows.app.service.deployments import (
+    as_prefect_stores_it,
+    declared,
+    parameters_of_methods,
+)
 from flows.app.service.site import Site
+from flows.method import Method
 from flows.runtime.store_root import SOURCE
 from flows.settings import profile
 from flows.settings.profile import MethodSettings, Settings
@@ -76,16 +81,25 @@ def test_a_flow_is_found_by_its_name_and_a_profile_by_its_own(site):
         launch.find_deployment("maze-iteration", "huge", site)
 
 
-def test_what_prefect_reads_is_written_where_its_files_lie(site):
-    file = prefect_file(site)
-    assert file == site.home / "prefect.yaml" and not (site.root / "prefect.yaml").exists()
-    written = yaml.safe_load(file.read_text())["deployments"]
-    assert [d.pop("entrypoint") for d in written] == [
-        "flows.chess.flow:chess_iteration.flow",
-        "flows.maze.flow:maze_iteration.flow",
-        "flows.maze.flow:maze_iteration.flow",
-    ]
-    assert written == [{k: v for k, v in d.items() if k != "entrypoint"} for d in declared(site)]
+def test_prefect_stores_where_a_flow_is_and_the_pool_by_its_name(site):
+    [chess, _, _] = declared(site)
+    flow, values = as_prefect_stores_it(chess)
+    assert flow == "chess-iteration"
+    assert values == {
+        "name": "micro",
+        "description": chess["description"],
+        "tags": ["chess", "CPUs"],
+        "entrypoint": "flows.chess.flow:chess_iteration.flow",
+        "parameters": {"profile": "micro"},
+        "work_pool_name": "cpu",
+    }
+
+
+def test_prefect_checks_the_parameters_that_a_method_takes():
+    schema = parameters_of_methods()
+    assert list(schema["properties"]) == list(inspect.signature(Method.__call__).parameters)[1:]
+    assert schema["properties"]["profile"]["default"] == "micro"
+    assert schema["required"] == []
 
 
 def test_a_folder_without_a_function_under_the_decorator_is_named(site):
@@ -95,8 +109,7 @@ def test_a_folder_without_a_function_under_the_decorator_is_named(site):
 
 
 def test_a_flow_is_deployed_again_if_its_declaration_changed_and_not_for_its_code(site, tmp_path):
-    """Deploying all profiles takes half a minute or more, and flow runs import the current code
-    anyway."""
+    """Flow runs import the current code anyway."""
     file = site.root / "flows" / "chess" / "flow.py"
 
     def changed(text: str) -> list[str]:
@@ -137,7 +150,6 @@ def test_a_profile_that_is_no_toml_is_named_with_its_line(site):
 def test_a_project_that_has_a_prefect_file_is_deployed_by_it(tmp_path):
     site = stub_project.make(tmp_path / "project")
     assert [d["name"] for d in declared(site)] == ["micro", "broken", "large"]
-    assert prefect_file(site) == site.root / "prefect.yaml"
 
 
 def test_every_shipped_profile_is_deployed_once_under_its_name_and_loads():
@@ -260,8 +272,6 @@ def test_a_new_or_changed_profile_is_deployed_alone(site):
     micro.write_text('[engine]\ndevice = "cuda"\n')
     changed = services.to_deploy(site, declared(site), num_there=4)
     assert [(d["tags"][0], d["name"]) for d in changed] == [("chess", "blitz"), ("maze", "micro")]
-    written = yaml.safe_load(prefect_file(site, changed).read_text())["deployments"]
-    assert [d["name"] for d in written] == ["blitz", "micro"]
 
 
 def test_a_server_that_lost_deployments_gets_all(site):

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from flows.app.command import cli
 from flows.app.command.launch import check_settings, find_deployment, find_flow, find_method
 from flows.app.service import services
 from flows.app.service.api import API
-from flows.app.service.deployments import declared, outside_folders, prefect_file
+from flows.app.service.deployments import as_prefect_stores_it, declared, outside_folders
 from flows.app.service.site import Site
 from flows.runtime.record import last_request
 from flows.runtime.store_root import open_store
@@ -118,8 +117,7 @@ def test_its_profiles_are_deployed_as_a_package_of_its_own_name(folder: Path) ->
     ]
     assert [d["name"] for d in ours] == ["large", "micro"]
     assert {d["entrypoint"] for d in ours} == {f"{folder}/flow.py:my_counting_iteration"}
-    written = yaml.safe_load(prefect_file(site).read_text())["deployments"]
-    entrypoints = {d["entrypoint"] for d in written}
+    entrypoints = {as_prefect_stores_it(d)[1]["entrypoint"] for d in declared(site)}
     assert "my_counting.flow:my_counting_iteration.flow" in entrypoints
     assert "flows.scope.flow:scope_iteration.flow" in entrypoints
 

@@ -107,18 +107,27 @@ def own_file(site: Site) -> Path:
     return site.root / "prefect.yaml"
 
 
-def prefect_file(site: Site, only: list[dict[str, Any]] | None = None) -> Path:
-    """The file that `prefect deploy` reads: the site's own, or one written to its home, with all
-    deployments or `only` some."""
-    if (own := own_file(site)).exists():
-        return own
-    path = site.home / "prefect.yaml"
-    chosen = declared(site) if only is None else only
-    deployments = [{**d, "entrypoint": _flow_of_method(d["entrypoint"])} for d in chosen]
-    path.write_text(
-        yaml.safe_dump({"name": "selfplay", "deployments": deployments}, sort_keys=False)
-    )
-    return path
+def as_prefect_stores_it(deployment: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of the flow of a declared deployment, and the fields of the deployment on Prefect's
+    server."""
+    function = deployment["entrypoint"].rpartition(":")[2]
+    values = {
+        **deployment,
+        "entrypoint": _flow_of_method(deployment["entrypoint"]),
+        "work_pool_name": deployment["work_pool"]["name"],
+    }
+    del values["work_pool"]
+    return _flow_name(function), values
+
+
+def parameters_of_methods() -> dict[str, Any]:
+    """The JSON schema of what every method is called with, for Prefect's forms and checks."""
+    from prefect.utilities.callables import parameter_schema  # takes seconds to import
+
+    from flows.method import Method
+
+    called = Method("", profile.Settings, lambda run: None).__call__
+    return parameter_schema(called).model_dump()
 
 
 def module_of(entrypoint: str) -> str:
@@ -205,7 +214,11 @@ class MethodFile:
 
     @property
     def flow(self) -> str:
-        return self.function.replace("_", "-")
+        return _flow_name(self.function)
+
+
+def _flow_name(function: str) -> str:
+    return function.replace("_", "-")
 
 
 def _read_method(folder: Path) -> MethodFile:

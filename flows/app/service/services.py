@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from flows.app.service.api import API
-from flows.app.service.deployments import declared, outside_folders, own_file, prefect_file
+from flows.app.service.deployments import (
+    as_prefect_stores_it,
+    declared,
+    own_file,
+    parameters_of_methods,
+)
 from flows.app.service.process import Process
 from flows.app.service.site import Site
 from flows.app.service.waiting import waiting
@@ -101,28 +106,38 @@ def deploy(site: Site, api: API, say: Say = print) -> None:
 
     A change to a flow's code needs no deployment: every flow run imports the current code.
 
-    Raises RuntimeError, with the end of its log, if Prefect refuses a declaration.
+    Raises RuntimeError if Prefect refuses a declaration.
     """
     deployments = declared(site)
     changed = to_deploy(site, deployments, num_there=len(api.deployments()))
     if not changed:
         return
-    file = prefect_file(site, changed)
     say(f"deploying {len(changed)} of {len(deployments)} profiles")
+    if own_file(site).exists():
+        _deploy_own_file(site, api, len(deployments))
+    else:
+        parameters = parameters_of_methods()
+        with waiting("Prefect's server"):
+            for deployment in changed:
+                flow, values = as_prefect_stores_it(deployment)
+                api.deploy(flow, {**values, "parameter_openapi_schema": parameters}, site.root)
+    remember_deployed(site, deployments)
+
+
+def _deploy_own_file(site: Site, api: API, num_declared: int) -> None:
+    """Deploy by `prefect deploy`, which reads all that a prefect.yaml may hold.
+
+    It takes half a second for each deployment. Raises RuntimeError, with the end of its log.
+    """
     prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
-    command = [*prefect, "deploy", "--all", "--prefect-file", str(file)]
-    environment = site.environment()
-    parents = [str(folder.parent) for folder in outside_folders(site)]
-    path = filter(None, [environment.get("PYTHONPATH"), *parents])
-    environment["PYTHONPATH"] = os.pathsep.join(path)
+    command = [*prefect, "deploy", "--all", "--prefect-file", str(own_file(site))]
     with waiting("`prefect deploy --all`"):
         done = subprocess.run(
-            command, cwd=site.root, env=environment, capture_output=True, text=True
+            command, cwd=site.root, env=site.environment(), capture_output=True, text=True
         )
     (site.logs / "deploy.log").write_text(done.stdout + done.stderr)
-    if done.returncode != 0 or len(api.deployments()) < len(deployments):
+    if done.returncode != 0 or len(api.deployments()) < num_declared:
         raise RuntimeError(f"prefect deploy --all failed; {site.log_tail('deploy', 30)}")
-    remember_deployed(site, deployments)
 
 
 def crash_dead_runs(site: Site, api: API, say: Say = print) -> None:
