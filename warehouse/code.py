@@ -19,6 +19,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from importlib.machinery import ModuleSpec
 from numbers import Number
 from pathlib import Path
 from types import ModuleType
@@ -216,15 +217,25 @@ def _follow_module(name: str, hashes: dict[str, str]) -> None:
     """Add a module and the project's modules that it imports, if it is one of the project."""
     if name.split(".")[0] not in PACKAGES or name in hashes:
         return
-    try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # what is imported is a name in a module, which has no submodules
-        return
+    spec = _find(name)
     if spec is None or not spec.has_location or spec.origin is None:
         return
     module = _module(spec.origin, Path(spec.origin).stat().st_mtime_ns)
     hashes[name] = _digest(ast.dump(module))
     _follow_imports(module, spec.parent or "", hashes)
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """Where a module is, found without importing it; None for a name in a module.
+
+    Python imports what stands above the module: only packages are, since a module may take seconds.
+    """
+    above = name.rpartition(".")[0]
+    if above:
+        package = _find(above)
+        if package is None or package.submodule_search_locations is None:
+            return None
+    return importlib.util.find_spec(name)
 
 
 def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
