@@ -20,6 +20,7 @@ from tasks.reports import checks, information, learning, measures, needles, type
 from tasks.reports.about import CONFIG, about
 from tasks.reports.data import Source, made_until, open_source, placed
 from tasks.reports.draw import Colours, Plot
+from tasks.reports.duration import duration
 from tasks.reports.examples import Example, examples
 from tasks.reports.learning import Tile
 from tasks.reports.page import HERE, Section, render, report_file, viewer_page, write_page
@@ -326,7 +327,7 @@ def iteration_tiles(contents: Contents) -> list[Tile]:
     for row in rows["wall_times"]:
         share = percent(checks.neither_s(row), row["wall_s"])
         remark = f"{share} neither generation nor update"
-        tiles.append(("wall time", checks.seconds(row["wall_s"]), remark))
+        tiles.append(("wall time", duration(row["wall_s"]), remark))
     return tiles
 
 

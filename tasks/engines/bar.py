@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 
-from tasks.reports.duration import duration
+from tasks.reports.duration import roughly
 
 log = logging.getLogger("selfplay")
 
@@ -52,4 +52,4 @@ def pace(count: int, total: int, unit: str, elapsed_s: float) -> str:
     rate = f"{per_s:.0f}/s" if per_s >= 10 else f"{per_s:.1f}/s"
     if count == total:
         return f"{done}, {rate}"
-    return f"{done}, {rate}, {duration((total - count) / per_s)} left"
+    return f"{done}, {rate}, {roughly((total - count) / per_s)} left"

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from tasks.reports.draw import GREY, PALETTE, Colours, Plot, by, draw, legend, short
+from tasks.reports.duration import duration
 from tasks.reports.percent import percent
 from warehouse.schemas import Row
 
@@ -294,7 +295,7 @@ def wall_time(rows: list[Row]) -> Plot:
     last = rows[-1]
     share = percent(neither_s(last), last["wall_s"])
     title = (
-        f"Iteration {last['iteration']} took {seconds(last['wall_s'])}; "
+        f"Iteration {last['iteration']} took {duration(last['wall_s'])}; "
         f"{share} was neither generation nor update"
     )
     return Plot("time", title, note, draw(_paint_wall, rows, height_in=1.6 + 0.35 * len(rows)))
@@ -307,20 +308,6 @@ def neither_s(row: Row) -> float:
     4.0
     """
     return row["wall_s"] - (row["generation_s"] or 0.0) - (row["update_s"] or 0.0)
-
-
-def seconds(value: float) -> str:
-    """A duration in s as text.
-
-    >>> seconds(9.94), seconds(75.2), seconds(3660)
-    ('9.9 s', '1 min 15 s', '1 h 01 min')
-    """
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _paint_wall(axes: Any, rows: list[Row]) -> None:

@@ -387,7 +387,7 @@ def test_scores_that_are_not_comparable_are_named_and_not_drawn(store):
 
 
 def test_runs_are_sorted_by_seconds_bytes_and_time_not_by_how_they_are_written(browser, store):
-    """2 h 30 m of work are more than 45 s, and 2.5 kB more than 999 B."""
+    """2 h 30 min of work are more than 45 s, and 2.5 kB more than 999 B."""
     with store.draft(TASKS) as draft:
         draft.write([row("tasks", task_id="t")])
         recipe = {"key": "k", "started_at": 86400.0, "seconds": 9000.0, "counts": {}}
@@ -399,7 +399,7 @@ def test_runs_are_sorted_by_seconds_bytes_and_time_not_by_how_they_are_written(b
         "9000.0",
         str(num_bytes),
     ]
-    assert "2 h 30 m" in page.text
+    assert "2 h 30 min" in page.text
 
 
 def test_figures_of_an_iteration_that_there_is_not_are_those_of_the_last(plain):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
 from flows.app.service.waiting import say, waiting
-from tasks.reports.duration import duration
+from tasks.reports.duration import roughly
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -118,7 +118,7 @@ def told(now: Progress) -> str:
     """Time left and last score, as far as they are known."""
     text = ""
     if now.left_s is not None:
-        text += f"; about {duration(now.left_s)} of stages left"
+        text += f"; about {roughly(now.left_s)} of stages left"
     if now.score is not None:
         text += f"; last score {now.score:.3f} ({now.benchmark})"
     return text
@@ -144,7 +144,7 @@ def screen(run: str, now: Progress, waits_for: str | None = None) -> RenderableT
     grid.add_row("builds", work)
     left = "known after the first iteration"
     if now.left_s is not None:
-        left = f"about {duration(now.left_s)} of stages"
+        left = f"about {roughly(now.left_s)} of stages"
     grid.add_row("left", left)
     score = "none yet" if now.score is None else f"{now.score:.3f} on {now.benchmark}"
     grid.add_row("last score", score)

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from tasks.reports.duration import duration
 from tasks.reports.percent import percent
 from tasks.reports.unseen import UNSEEN
 
@@ -94,24 +95,18 @@ def plain(value: float) -> str:
     return f"{round(value, 6):.15g}"
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds in the two largest units; a dash for None.
+def time_taken(seconds: float | None) -> str:
+    """Seconds in the two largest units; a dash for None."""
+    return "–" if seconds is None else duration(seconds)
 
-    >>> duration(0.25), duration(75), duration(3700), duration(200000)
-    ('0.2 s', '1 m 15 s', '1 h 01 m', '2 d 07 h')
+
+def counted(how_many: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "row"), counted(2300, "row")
+    ('1 row', '2,300 rows')
     """
-    if seconds is None:
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours = minutes // 60
-    days = minutes // 1440
-    if days:
-        return f"{days} d {hours % 24:02d} h"
-    if hours:
-        return f"{hours} h {minutes % 60:02d} m"
-    return f"{minutes} m {rest:02d} s"
+    return f"{how_many:,} {thing}" if how_many == 1 else f"{how_many:,} {thing}s"
 
 
 def moment(at: float | None) -> str:
@@ -145,8 +140,9 @@ FILTERS = {
     "shown": shown,
     "line": line,
     "number": number,
+    "counted": counted,
     "plain": plain,
-    "duration": duration,
+    "duration": time_taken,
     "moment": moment,
     "percent": percent,
     "size": size,
