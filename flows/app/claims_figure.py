@@ -22,6 +22,7 @@ SHOWN_EFFECTS = (-0.3, 0.6)  # longer intervals end in an arrowhead
 MOST_LETTERS = 62  # of a claim beside its row
 ROW_INCHES = 0.21
 PANEL_INCHES = 0.55  # of its title and axis, beside its rows
+LEGEND_INCHES = 0.4
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def draw_claims(studies: Mapping[str, Sequence[Effect]], path: Path) -> None:
     heights = [
         sum(PANEL_INCHES + ROW_INCHES * len(studies[name]) for name in column) for column in columns
     ]
-    figure = Figure(figsize=(8.4 * len(columns), max(heights)), layout="constrained", dpi=80)
+    figure = Figure(figsize=(8.4 * len(columns), LEGEND_INCHES + max(heights)), layout="constrained", dpi=80)
     figure.legend(
         handles=[
             Line2D([], [], color=COLOURS[verdict], marker="o", label=verdict) for verdict in COLOURS
