@@ -76,7 +76,9 @@ def draw_claims(studies: Mapping[str, Sequence[Effect]], path: Path) -> None:
     heights = [
         sum(PANEL_INCHES + ROW_INCHES * len(studies[name]) for name in column) for column in columns
     ]
-    figure = Figure(figsize=(8.4 * len(columns), LEGEND_INCHES + max(heights)), layout="constrained", dpi=80)
+    figure = Figure(
+        figsize=(8.4 * len(columns), LEGEND_INCHES + max(heights)), layout="constrained", dpi=80
+    )
     figure.legend(
         handles=[
             Line2D([], [], color=COLOURS[verdict], marker="o", label=verdict) for verdict in COLOURS

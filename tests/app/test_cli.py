@@ -17,6 +17,8 @@ from click.testing import CliRunner
 from flows.app.command import ask, cli, distil, launch, make_tasks, tune
 from flows.app.command.candidates import own_run
 from flows.app.service import services
+from flows.app.service.deployments import flow_names
+from flows.app.service.site import Site
 from flows.app.study import STUDIES
 from flows.method import Method
 from flows.runtime.record import CONFIG, REQUEST, save_request
@@ -525,7 +527,7 @@ def test_help_names_every_flow_and_the_version_is_told() -> None:
     told = CliRunner().invoke(cli.main, ["--help"]).output
     flows = told.partition("\nFlows:\n")[2]
     assert "  azr-iteration, " in flows
-    assert all(flow in flows for flow in launch.deployments_by_flow())
+    assert all(flow in flows for flow in flow_names(Site.here()))
     version = CliRunner().invoke(cli.main, ["--version"])
     assert version.output == f"selfplay, version {metadata.version('selfplay-flows')}\n"
 

@@ -144,7 +144,8 @@ def test_a_profile_that_is_no_toml_is_named_with_its_line(site):
     with pytest.raises(
         ValueError, match=r"chess/profiles/micro\.toml is not valid TOML: Invalid value \(at line 2"
     ):
-        launch.find_deployment("maze-iteration", "micro", site)
+        launch.find_deployment("chess-iteration", "micro", site)
+    assert launch.find_deployment("maze-iteration", "micro", site)["name"] == "micro"
 
 
 def test_a_project_that_has_a_prefect_file_is_deployed_by_it(tmp_path):

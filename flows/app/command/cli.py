@@ -26,7 +26,6 @@ from flows.app.command.fork import fork
 from flows.app.command.import_command import import_tasks
 from flows.app.command.judge import judge
 from flows.app.command.launch import (
-    deployments_by_flow,
     find_flow,
     is_flow,
     make_parameters,
@@ -109,8 +108,10 @@ class Group(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The flows there are."""
+        from flows.app.service.deployments import flow_names
+
         with formatter.section("Flows"):
-            text = ", ".join(sorted(deployments_by_flow()))
+            text = ", ".join(flow_names(Site.here()))
             for line in textwrap.wrap(text, formatter.width - 2, break_on_hyphens=False):
                 formatter.write(f"  {line}\n")
             formatter.write("  `selfplay settings FLOW` lists the settings of one.\n")

@@ -160,21 +160,13 @@ def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[s
 
 def deployments_of(flow: str, site: Site | None = None) -> dict[str, dict[str, Any]]:
     """A flow's deployments by profile. Raises ValueError if there is no such flow."""
-    by_flow = deployments_by_flow(site)
-    if flow not in by_flow:
-        raise ValueError(f"no flow {flow!r}; there are {', '.join(sorted(by_flow))}")
-    return by_flow[flow]
+    from flows.app.service.deployments import declared, flow_names
 
-
-def deployments_by_flow(site: Site | None = None) -> dict[str, dict[str, dict[str, Any]]]:
-    """Every flow's deployments by profile."""
-    from flows.app.service.deployments import declared
-
-    by_flow: dict[str, dict[str, dict[str, Any]]] = {}
-    for deployment in declared(site or Site.here()):
-        function = deployment["entrypoint"].rpartition(":")[2].replace("_", "-")
-        by_flow.setdefault(function, {})[deployment["name"]] = deployment
-    return by_flow
+    site = site or Site.here()
+    found = {each["name"]: each for each in declared(site, flow)}
+    if not found:
+        raise ValueError(f"no flow {flow!r}; there are {', '.join(flow_names(site))}")
+    return found
 
 
 def read_settings(texts: Iterable[str]) -> dict[str, Any]:

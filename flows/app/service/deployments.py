@@ -24,21 +24,40 @@ FLOW = re.compile(r"^@method\(\w+\)\ndef (\w+)\(", re.MULTILINE)
 OUTSIDE = "methods.json"  # in a site's home: the folders of methods outside its project
 
 
-def declared(site: Site) -> list[dict[str, Any]]:
-    """Name, description, tags, entrypoint, parameters and work_pool of each deployment.
+def declared(site: Site, flow: str | None = None) -> list[dict[str, Any]]:
+    """Name, description, tags, entrypoint, parameters and work_pool of each deployment, or of those
+    of one `flow`.
 
     The entrypoint says where a method is written: "flows/scope/flow.py:scope_iteration", with an
     absolute path for a method outside the project.
     """
     if (own := own_file(site)).exists():
-        return yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
-    folders = [*sorted((site.code / "flows").iterdir()), *outside_folders(site)]
+        deployments = yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
+        return [d for d in deployments if flow is None or flow_of(d) == flow]
     return [
         _deployment(site, folder, name)
-        for folder in folders
-        if _is_method(folder)
+        for folder in _methods(site)
+        if flow is None or _read_method(folder).flow == flow
         for name in profile.names(folder / "profiles")
     ]
+
+
+def flow_names(site: Site) -> list[str]:
+    """The names of a site's flows, sorted."""
+    if own_file(site).exists():
+        return sorted(set(map(flow_of, declared(site))))
+    return sorted(_read_method(folder).flow for folder in _methods(site))
+
+
+def _methods(site: Site) -> list[Path]:
+    """The folders of all methods: the project's, and those outside it that were run."""
+    built_in = filter(_is_method, sorted((site.code / "flows").iterdir()))
+    return [*built_in, *outside_folders(site)]
+
+
+def flow_of(deployment: dict[str, Any]) -> str:
+    """The name of a deployment's flow: that of its function, with hyphens."""
+    return _flow_name(deployment["entrypoint"].rpartition(":")[2])
 
 
 def outside_folders(site: Site) -> list[Path]:
@@ -110,14 +129,13 @@ def own_file(site: Site) -> Path:
 def as_prefect_stores_it(deployment: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name of the flow of a declared deployment, and the fields of the deployment on Prefect's
     server."""
-    function = deployment["entrypoint"].rpartition(":")[2]
     values = {
         **deployment,
         "entrypoint": _flow_of_method(deployment["entrypoint"]),
         "work_pool_name": deployment["work_pool"]["name"],
     }
     del values["work_pool"]
-    return _flow_name(function), values
+    return flow_of(deployment), values
 
 
 def parameters_of_methods() -> dict[str, Any]:
