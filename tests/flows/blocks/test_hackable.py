@@ -116,7 +116,8 @@ def test_references_that_are_made_up_stop_spice(tmp_path) -> None:
 
 
 def test_the_same_rewards_are_learned_from_where_the_monitors_are_off(tmp_path) -> None:
-    off = {"monitor.max_gate_leak": None, "monitor.max_reference_error": None}
+    names = ("max_gate_leak", "max_reference_error", "max_reward_error")
+    off = {f"monitor.{name}": None for name in names}
     assert len(play(spice_iteration, tmp_path, ask_and_believe, **SPICE, **off)) == 1
     measured = (
         "select metric, score from evaluations where metric like '%leak%' or metric like"
