@@ -228,11 +228,12 @@ def _follow_module(name: str, hashes: dict[str, str]) -> None:
 def _find(name: str) -> ModuleSpec | None:
     """Where a module is, found without importing it; None for a name in a module.
 
-    Python imports what stands above the module: only packages are, since a module may take seconds.
+    To look for it, Python imports its parent. This has to be a package, because importing a module
+    may take seconds.
     """
-    above = name.rpartition(".")[0]
-    if above:
-        package = _find(above)
+    parent = name.rpartition(".")[0]
+    if parent:
+        package = _find(parent)
         if package is None or package.submodule_search_locations is None:
             return None
     return importlib.util.find_spec(name)

@@ -133,8 +133,14 @@ def held_out_course(
 
 
 def _falls(score: Scored, earlier: Sequence[Scored]) -> bool:
-    known = [one for one in earlier if one[0] is not None]
-    return bool(known) and _is_below(score, max(known, key=lambda one: one[0] or 0.0), FALL)
+    """Whether a score is below the best of the earlier ones."""
+    best = max(earlier, key=_mean_or_lowest, default=(None, None))
+    return _is_below(score, best, FALL)
+
+
+def _mean_or_lowest(score: Scored) -> float:
+    mean = score[0]
+    return -math.inf if mean is None else mean
 
 
 def _is_below(score: Scored, other: Scored, num_errors: float) -> bool:

@@ -198,7 +198,7 @@ class Limits(BaseModel):
         ge=0,
         description=(
             "greatest number of iterations whose held-out score is more than three standard errors"
-            " below an earlier one"
+            " below the best earlier one"
         ),
     )
     max_narrowings: float | None = Field(

@@ -9,7 +9,7 @@ def duration(seconds: float) -> str:
     >>> duration(9.94), duration(75.2), duration(3700), duration(200_000)
     ('9.9 s', '1 min 15 s', '1 h 01 min', '2 d 07 h')
     """
-    if seconds < 59.95:
+    if seconds < 59.95:  # from there on it would read "60.0 s"
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

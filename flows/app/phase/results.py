@@ -15,7 +15,6 @@ from flows.app.phase.kept_findings import Found
 from flows.app.study import HELD_OUT
 from tasks.monitors.drift import held_out_course
 from tasks.monitors.monitor import is_beyond, is_of
-from tasks.stage import rows_by
 from warehouse.query import Ask
 from warehouse.schemas import Row
 
@@ -126,12 +125,11 @@ class Results:
         return rows
 
     def _falls(self) -> Iterator[Row]:
-        """The number of falls before each iteration but the first, in the form of
-        `sql/monitors.sql`. Runs of earlier versions stored another one."""
-        benchmark, metric = HELD_OUT
-        asked = {"runs": list(self.runs), "benchmark": benchmark, "metric": metric}
-        for run, rows in rows_by("run", self.ask(statement("scores"), asked)).items():
-            scores = [(row["score"], row["standard_error"]) for row in rows]
+        """The number of falls before each iteration but the first, as rows like those of
+        `sql/monitors.sql`. Runs of earlier versions counted falls in another way."""
+        benchmark, _ = HELD_OUT
+        for run, row in self.of_run.items():
+            scores = row["scores"]
             for iteration in range(1, len(scores) - 1):
                 until_then = {benchmark: scores[: iteration + 1]}
                 for name, value in held_out_course(held_out=until_then, passes={}):

@@ -139,9 +139,10 @@ class API:
 
         `values`: its fields, among them its name. Raises RuntimeError if the server refuses.
         """
-        start = {"prefect.deployments.steps.set_working_directory": {"directory": str(directory)}}
+        step = "prefect.deployments.steps.set_working_directory"
+        pull_step = {step: {"directory": str(directory)}}
         flow_id = self._post("/flows/", {"name": flow})["id"]
-        self._post("/deployments/", {"flow_id": flow_id, "pull_steps": [start], **values})
+        self._post("/deployments/", {"flow_id": flow_id, "pull_steps": [pull_step], **values})
 
     def submit(
         self,

@@ -106,7 +106,8 @@ def counted(how_many: int, thing: str) -> str:
     >>> counted(1, "row"), counted(2300, "row")
     ('1 row', '2,300 rows')
     """
-    return f"{how_many:,} {thing}" if how_many == 1 else f"{how_many:,} {thing}s"
+    ending = "" if how_many == 1 else "s"
+    return f"{how_many:,} {thing}{ending}"
 
 
 def moment(at: float | None) -> str:

@@ -1,4 +1,4 @@
--- What the monitors measured. Falls of held-out scores are counted from the scores themselves (`scores.sql`).
+-- What the monitors measured. Falls of held-out scores are counted from the scores themselves (`runs.sql`).
 --
 -- Grain: a run, iteration and metric of a monitor.
 -- Inputs: evaluations; $runs, their names. Benchmarks of monitors end in "monitor".

@@ -43,6 +43,7 @@ select
     arg_max(score, iteration) as last,
     arg_max(score, iteration) - any_value(base_score) as gain,
     max(iteration) as iterations,
+    list([score, standard_error] order by iteration) as scores,
     any_value(collapsed_at) as collapsed_at,
     any_value(verdict_error) as verdict_error,
     any_value(wrong_passes) as wrong_passes
