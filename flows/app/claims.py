@@ -387,8 +387,8 @@ def chance(claims: Sequence[Row]) -> str:
     num_shown = sum(row["verdict"] == SHOWN for row in claims)
     expected = len(claims) * TAIL
     return (
-        f"{num_shown} of {len(claims)} rows are shown. Were there no effect at all,"
-        f" {expected:.1f} would be by chance."
+        f"{num_shown} of {len(claims)} claims have the verdict *shown*. If no effect were real,"
+        f" {expected:.1f} would be expected by chance."
     )
 
 

@@ -155,7 +155,8 @@ def test_a_variant_can_be_compared_by_its_learning_curve(seeds):
 def test_the_table_says_how_many_rows_would_be_shown_by_chance(seeds):
     rows = [{"verdict": "shown"}, *[{"verdict": "cannot tell"}] * 39]
     assert claims.chance(rows) == (
-        "1 of 40 rows are shown. Were there no effect at all, 1.0 would be by chance."
+        "1 of 40 claims have the verdict *shown*. If no effect were real, 1.0 would be expected by"
+        " chance."
     )
 
 
