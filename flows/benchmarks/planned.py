@@ -179,10 +179,10 @@ def tables() -> str:
     lines = [
         "# How each paper evaluates, and where ours differs",
         "",
-        "Made from the entries: `python -m flows.benchmarks.planned`. An item count is that of the",
-        "whole split, or of the paper's draw. Without a judge (`models.examiner`) answers are scored",
-        "by rule, and published numbers are printed as not comparable; a benchmark that only a judge",
-        "can score is refused.",
+        "Made from the entries: `python -m flows.benchmarks.planned`. An item count is that of",
+        "the whole split, or of the paper's draw. Without a judge (`models.examiner`) answers are",
+        "scored by rule, and published numbers are printed as not comparable; a benchmark that only",
+        "a judge can score is refused.",
         "`selfplay evaluate --dry-run --paper PAPER` says what an evaluation of this size takes.",
         "",
         "In every row: the prompts of policy and judge are worded for this project, the judge is"
