@@ -181,8 +181,8 @@ def tables() -> str:
         "",
         "Made from the entries: `python -m flows.benchmarks.planned`. An item count is that of",
         "the whole split, or of the paper's draw. Without a judge (`models.examiner`) answers are",
-        "scored by rule, and published numbers are printed as not comparable; a benchmark that only",
-        "a judge can score is refused.",
+        "scored by rule, and published numbers are printed as not comparable; a benchmark that",
+        "only a judge can score is refused.",
         "`selfplay evaluate --dry-run --paper PAPER` says what an evaluation of this size takes.",
         "",
         "In every row: the prompts of policy and judge are worded for this project, the judge is"
