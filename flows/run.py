@@ -340,13 +340,14 @@ class Run(Generic[Config]):
         monitor's limit is exceeded, if too many steps in a row have no advantage, or if none of
         `NUM_TO_JUDGE` rollouts or more could be rewarded.
         """
+        shuffle_seed = f"{self.cfg.seed}-{at.at.iteration}-{at.at.phase}-{at.at.step}"
         rows = batch(
             at,
             advantages,
             rollouts,
             max_tokens=max_tokens,
             equal_tables=equal_tables,
-            shuffle_seed=self.cfg.seed if rows_per_step else None,
+            shuffle_seed=shuffle_seed if rows_per_step else None,
         )
         check_rollouts(at, rows, advantages, rollouts)
         is_trained = any(rows.arrow["advantage"].to_pylist())

@@ -22,7 +22,7 @@ def batch(
     *,
     max_tokens: int | None = None,
     equal_tables: bool = False,
-    shuffle_seed: int | None = None,
+    shuffle_seed: int | str | None = None,
 ) -> Rows:
     """Yield the datums of every rewarded rollout. Rows of advantage 0 stay: they count in the
     loss's denominator and its KL.

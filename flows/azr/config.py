@@ -160,11 +160,11 @@ class Config(MethodSettings):
         default=16_384, ge=1, description="triplets of a task type; the oldest leave first"
     )
     mini_batch: int | None = Field(
-        default=None,
+        default=128,
         ge=1,
         description=(
-            "rollouts of an optimizer step, drawn from those of all roles; null: all of them, so"
-            " an update is one step"
+            "rollouts of an optimizer step, drawn from those of all roles, as in the released"
+            " scripts: 384 are three steps; null: all of them, so an update is one step"
         ),
     )
     update: Update = Update()

@@ -23,6 +23,8 @@ Departures
   the released code leaves out the whole prompt.
 - Advantages are normalised over the replies of a role and type; the released code does so over
   their tokens, which gives a long reply more weight in the mean.
+- Mini-batches are drawn at random from all roles; the released code takes them in order of task
+  type.
 - A reply that the engine failed to sample is left out instead of penalised.
 - The prompts are worded for this project. Brackets like [[5]] in them are shown as look-alikes, as
   everywhere in this project.

@@ -5,6 +5,7 @@ Sampled ids are never tokenised again: text between turns is tokenised on its ow
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any, Literal
 
 from tasks.models.engine import OVER_LIMIT, Completion, Engine, Policy, Sampling
@@ -16,6 +17,9 @@ from tasks.rollouts.searches import Hits, Searches
 from warehouse.schemas import PromptRow, Turn
 
 SENTINEL = "sentinelturn"
+# What chat templates that state the date are told: with today's, a run that is resumed tomorrow
+# would sample from other prompts.
+PROMPT_DATE = date(2025, 1, 1)
 
 
 @dataclass
@@ -295,6 +299,7 @@ class Talk:
             tools=tools(self.dialogue.search),
             tokenize=False,
             add_generation_prompt=True,
+            strftime_now=PROMPT_DATE.strftime,
             **self.dialogue.template_arguments,
         )
         if self._opens_think is None:

@@ -65,7 +65,8 @@ class Dialogue(BaseModel):
     chat_template: "model": the tokenizer's own; "none", for base models: the concatenated messages,
         which the model continues; "conversation": with the names of the speakers, User and
         Assistant.
-    template_arguments: passed on to the chat template.
+    template_arguments: passed on to the chat template. One that states the date is told the same
+        date always (`conversation.PROMPT_DATE`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -363,16 +363,16 @@ def test_induction_alone_is_refused() -> None:
 def test_the_paper_s_profiles_have_the_paper_s_numbers(name: str, gpus: int) -> None:
     cfg = profile.load(Config, name, {})
     assert (cfg.num_engines, cfg.trainer_processes) == (gpus, gpus)
-    assert (cfg.batch_size, cfg.mini_batch, cfg.update.learning_rate) == (64, None, 1e-6)
+    assert (cfg.batch_size, cfg.mini_batch, cfg.update.learning_rate) == (64, 128, 1e-6)
     assert (cfg.proposer.attempts, cfg.proposer.references, cfg.proposer.num_inputs) == (8, 6, 10)
     assert (cfg.iterations * cfg.steps, cfg.dialogues.response_tokens) == (500, 8096)
     assert cfg.dialogues.content_tokens == 5600
     (step,) = cfg.workload().steps
     assert sum(part.number for part in step.conversations) == 3 * 64 * (1 + 8 + 1)
-    assert step.update is not None and step.update.settings.optimizer_steps == 1
-    in_three = profile.load(Config, name, {"mini_batch": 128})
-    (step,) = in_three.workload().steps
     assert step.update is not None and step.update.settings.optimizer_steps == 3  # 384 / 128
+    in_one = profile.load(Config, name, {"mini_batch": None})
+    (step,) = in_one.workload().steps
+    assert step.update is not None and step.update.settings.optimizer_steps == 1
 
 
 def test_no_profile_is_without_a_test(tmp_path: Path) -> None:

@@ -272,6 +272,16 @@ def test_a_chat_template_that_opens_the_think_block_does_not_let_thoughts_search
     assert library.batches == [] and row["reply"].startswith("<think>")
 
 
+def test_a_chat_template_that_states_the_date_states_the_same_date_always():
+    chat = (
+        "{% if strftime_now('%d %b %Y') == '01 Jan 2025' %}moon {% endif %}"
+        "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} <|im_end|> {% endfor %}assistant"
+    )
+    engine = ScriptedEngine(script("a"), chat=chat)
+    converse(engine)
+    assert engine.prompts[0].startswith("moon user")
+
+
 def test_a_chat_template_without_tool_messages_is_refused():
     loop = "{% for m in messages if m['role'] != 'tool' %}"
     chat = loop + "{{ m['role'] }} {{ m['content'] }} <|im_end|> {% endfor %}assistant"
