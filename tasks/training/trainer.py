@@ -18,6 +18,7 @@ paths. The command line leaves the result in `OUT/result.json`.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -75,6 +76,9 @@ shard_references_by_layer()
 move_no_empty_weights()
 kept_state.keep_references()
 head.give_float32_logits()
+# transformers collects garbage before every update. What the imports made never is garbage, and to
+# look through it takes 0.2 s.
+gc.freeze()
 
 
 def train(job: UpdateJob) -> UpdateResult:
