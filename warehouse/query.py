@@ -113,8 +113,10 @@ def write_views(store: Store) -> Path:
     # DuckDB cannot write below a path with a "?"
     with tempfile.TemporaryDirectory(prefix="selfplay-views-") as folder:
         with duckdb.connect(f"{folder}/{DATABASE}") as connection:
+            connection.begin()  # or each view would be a transaction of its own, synced to disk
             for statement in statements:
                 connection.execute(statement)
+            connection.commit()
         shutil.copyfile(f"{folder}/{DATABASE}", fresh)
     fresh.replace(path)
     (store.root / STAMP).write_text(_version(statements))
