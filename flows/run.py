@@ -83,7 +83,7 @@ class Role:
     player: str = ""  # the player that speaks, if one player has several roles
     values: Mapping[str, Any] = field(default_factory=dict)  # template values that the flow sets
     system: str = ""  # the system message
-    judge: bool = False  # sampled by the judges' engines
+    on_judge_engine: bool = False  # sampled by the judges' engines
     # a reply that this finds malformed is sampled once more (see `generate`)
     ask_again: Callable[[str], Any] | Reader | None = None
 
@@ -255,7 +255,7 @@ class Run(Generic[Config]):
             policy=policy,
             sampling=role.sampling,
             dialogue=role.dialogue,
-            fleet=self.machines.serving(policy, role.judge),
+            fleet=self.machines.serving(policy, role.on_judge_engine),
             group_size=group_size,
             index=index if role.dialogue.search else None,
             seed=self.cfg.seed,

@@ -416,7 +416,7 @@ class Exam:
             ),
             judge.into,
             Reader(judge.read),
-            judge=True,
+            on_judge_engine=True,
             ask_again=judge.ask_again,
         )
 

@@ -109,7 +109,7 @@ def _measure(
         element=ELEMENT[role.name],
         policy=policy,
         dialogue=role.dialogue,
-        fleet=scope.run.machines.serving(policy, role.judge),
+        fleet=scope.run.machines.serving(policy, role.on_judge_engine),
         label=role.name,
     )
 

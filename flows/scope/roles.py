@@ -103,7 +103,7 @@ class Roles:
             reasoning=cfg.dialogues.reasoning,
             chat_template=cfg.dialogues.chat_template,
         )
-        role = partial(Role, player="judge", judge=True, dialogue=dialogue)
+        role = partial(Role, player="judge", on_judge_engine=True, dialogue=dialogue)
         temperature = judge.screens_at(cfg.dialogues.reasoning)
         self.gates = role(
             "gate",

@@ -144,7 +144,7 @@ def _answer_again(spell: Spell, step: Place, player: Player, questions: Question
     responder = spell.roles.responder
     if writer is not None:
         player = replace(player, policy=writer)
-        responder = replace(responder, judge=True)  # it answers where models do that never learn
+        responder = replace(responder, on_judge_engine=True)
     responses = answer(
         spell.run,
         step,

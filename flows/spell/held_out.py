@@ -126,7 +126,7 @@ def probe_questions(spell: Spell, iteration: Place, rounds: tuple[Round, ...]) -
     responses = answer(
         spell.run,
         place,
-        replace(spell.roles.responder, judge="prober" in spell.run.models),
+        replace(spell.roles.responder, on_judge_engine="prober" in spell.run.models),
         prober,
         group_size=num_answers,
         compare=spell.rule,

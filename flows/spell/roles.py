@@ -99,7 +99,7 @@ class Roles:
                 form=cfg.form_of("judge", lines.VOTE_FORM),
             ),
             dialogue=no_limit,
-            judge=True,
+            on_judge_engine=True,
         )
         self.examiner = replace(
             self.judge,
@@ -136,7 +136,7 @@ class Roles:
             dialogue=dialogues.one_reply.model_copy(
                 update={"prompt_tokens": dialogues.input_tokens}
             ),
-            judge=cfg.models.questioner is not None,
+            on_judge_engine=cfg.models.questioner is not None,
         )
 
     def held_out_responder(

@@ -83,7 +83,7 @@ def auditing(run: Run[Any], passed: tuple[str, ...]) -> Role:
         Sampling(temperature=0, max_tokens=cfg.response_tokens),
         VERDICTS,
         Reader(read_audit, measure_audit),
-        judge=True,
+        on_judge_engine=True,
         ask_again=verdict,
     )
 
