@@ -188,7 +188,7 @@ def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool |
     return correct
 
 
-def answer_reward(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
+def answer_rewards(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
     """Yield rows of `rewards`: 1 for an answer equal to its reference, else 0. An answer whose
     comparison failed is unscorable."""
     correct = correctness(answers, matches)

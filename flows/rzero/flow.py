@@ -37,7 +37,7 @@ from functools import partial
 from flows.blocks.controls import permuted
 from flows.blocks.questions import (
     answer,
-    answer_reward,
+    answer_rewards,
     majority,
     readers,
     score_held_out,
@@ -202,7 +202,7 @@ def train_solver(
             comparing=run.cfg.match,
             errors=run.cfg.errors,
         )
-        rewards = score(step, answer_reward, answers=solutions.answers, matches=solutions.matches)
+        rewards = score(step, answer_rewards, answers=solutions.answers, matches=solutions.matches)
         advantages = normalise(step, permuted(run, step, cfg, rewards), scheme="zscore")
         solver = run.learn(
             step,

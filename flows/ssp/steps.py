@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flows.blocks.controls import permuted
 from flows.blocks.corpora import open_documents, world_of_corpus
-from flows.blocks.questions import ComparedAnswers, answer, answer_reward, watch_asked
+from flows.blocks.questions import ComparedAnswers, answer, answer_rewards, watch_asked
 from flows.run import Player, Run
 from flows.ssp.config import Config
 from flows.ssp.readers import answer_of, queries_of, rules
@@ -269,7 +269,7 @@ def reward(
     )
     solver = score(
         step,
-        answer_reward,
+        answer_rewards,
         answers=answers.answers,
         matches=answers.matches,
         label="solver",
