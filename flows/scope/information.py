@@ -152,7 +152,7 @@ def rubric_prompts(
     written = {
         row["task_id"]: row["judge_rollout_id"] for row in rubrics if row["criterion"] is not None
     }
-    marked: list[Any] = [
+    with_rubric: list[Any] = [
         {**t, "rollout_id": written[t["task_id"]]} for t in tasks if t["task_id"] in written
     ]
-    return openings(marked, documents, near, drawn, ask=ask, with_each=with_each)
+    return openings(with_rubric, documents, near, drawn, ask=ask, with_each=with_each)
