@@ -16,12 +16,10 @@ from flows.settings.profile import Comparing
 from flows.worlds.world import World
 from tasks.evaluate import evaluate
 from tasks.match import match
-from tasks.monitors.audit import Sound
 from tasks.monitors.monitor import (
     JUDGE,
     LABELS,
     POOL,
-    Truth,
     label_errors,
     reference_errors,
     reward_gap,
@@ -247,12 +245,11 @@ def watch_passed(
     )
 
 
-def watch_asked(  # noqa: PLR0913 -- every table that is watched is named
+def watch_questions_and_answers(  # noqa: PLR0913 -- every table that is watched is named
     run: Run[Any],
     at: Place,
     policy: str,
-    sound: Sound | None,
-    oracle: Truth | None,
+    world: World | None,
     *,
     tasks: Tables,
     answers: Tables,
@@ -266,20 +263,27 @@ def watch_asked(  # noqa: PLR0913 -- every table that is watched is named
     sound.
 
     Questions may be empty or copies, or should not have passed; references may be wrong; wrong
-    answers may be rewarded; votes may err. `sound` and `oracle` know the truth about questions of a
-    built-in world, and are not asked about others. `chosen`, `passed`, `shown`: as in
-    `watch_gates`.
+    answers may be rewarded; votes may err. `world`: the built-in world that knows the truth about
+    the questions, if one does; it is not asked about questions on other documents. `chosen`,
+    `passed`, `shown`: as in `watch_gates`.
     """
     watch_questions(run, at, policy, tasks=tasks)
     is_built_in = set(run.cfg.learns_from) <= set(run.cfg.worlds)
     if not is_built_in:
-        sound = None
-        oracle = None
+        world = None
     watch_gates(
-        run, at, policy, tasks=tasks, chosen=chosen, passed=passed, shown=shown, sound=sound
+        run,
+        at,
+        policy,
+        tasks=tasks,
+        chosen=chosen,
+        passed=passed,
+        shown=shown,
+        sound=world.sound if world else None,
     )
-    if oracle is None:
+    if world is None or world.oracle is None:
         return
+    oracle = world.oracle
     run.watch(
         at,
         partial(reference_errors, oracle=oracle),

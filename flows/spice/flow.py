@@ -28,7 +28,7 @@ Departures
 from __future__ import annotations
 
 from flows.blocks.controls import permuted
-from flows.blocks.questions import answer, score_held_out, watch_asked
+from flows.blocks.questions import answer, score_held_out, watch_questions_and_answers
 from flows.method import method
 from flows.run import Player, Run
 from flows.spice import rewards
@@ -128,13 +128,11 @@ def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[P
         drawn=drawn,
         label="reasoner",
     )
-    world = run.world
-    watch_asked(
+    watch_questions_and_answers(
         run,
         step,
         player.policy.id,
-        world and world.sound,
-        world and world.oracle,
+        run.world,
         tasks=tasks,
         chosen=drawn,
         shown={"documents": spice.corpora},
