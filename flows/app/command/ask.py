@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from flows.app.command.documents import last_part, request_with_documents
-from flows.app.command.launch import (
+from flows.app.command.parameters import (
     find_deployment,
     find_flow,
     from_here,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from flows.app.command.launch import find_flow, find_method, method_of
+from flows.app.command.parameters import find_flow, find_method, method_of
 from flows.app.command.tables import print_table
 from flows.benchmarks.averages import averages_of
 from flows.blocks.evaluation import Exam, HarnessExam, average_scores, subtract

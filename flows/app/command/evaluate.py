@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.app.command.launch import from_here, read_settings
+from flows.app.command.parameters import from_here, read_settings
 from flows.app.command.tables import print_list
 from flows.runtime.store_root import in_workspace, open_store
 
@@ -204,7 +204,7 @@ def plan_evaluation(
     `settings`: as `--set KEY=VALUE` takes them. Raises ValueError for a name that is unknown.
     """
     from flows.app.command.evaluation_plan import print_evaluation_plan
-    from flows.app.command.launch import find_flow, find_method
+    from flows.app.command.parameters import find_flow, find_method
     from flows.settings import profile as profiles
 
     cfg = None

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from flows.app.command import cli
 from flows.app.command.candidates import own_run
-from flows.app.command.launch import from_here
+from flows.app.command.parameters import from_here
 from flows.benchmarks import find
 from flows.blocks.evaluation import Exam, check_benchmarks
 from flows.run import Run
