@@ -21,9 +21,9 @@ Departures
 
 from __future__ import annotations
 
-from flows.blocks.fine_tuning import fine_tune
 from flows.blocks.questions import score_held_out
 from flows.mae.config import Config
+from flows.mae.fine_tuning import fine_tune
 from flows.mae.roles import Roles
 from flows.mae.steps import first_questions, judge, learn, propose, solve
 from flows.method import method

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from huggingface_hub import constants
 
+from flows.app.seeds import Source, draw
 from flows.blocks.corpora import open_documents
 from flows.blocks.evaluation import open_exam
-from flows.blocks.seeds import Source, draw
 from flows.method import opened
 from flows.runtime.hub import check_reachable
 from flows.settings import profile
