@@ -16,16 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from flows.benchmarks import Benchmark, Protocol, find
-from flows.benchmarks.asking import (
-    JUDGES,
-    PROTOCOL_READERS,
-    READERS,
-    pose,
-    read_answer,
-    templates,
-    tokens_around,
-)
 from flows.benchmarks.averages import averages_of
+from flows.benchmarks.item_prompts import benchmark_template, pose, tokens_around
+from flows.benchmarks.judges import JUDGES
+from flows.benchmarks.readers import PROTOCOL_READERS, READERS, read_answer
 from flows.blocks.corpora import documents_of_run
 from flows.run import Player, Replies, Role, Run
 from flows.runtime.hub import check_reachable
@@ -337,7 +331,7 @@ class Exam:
         # A line break ends the replies of prompts that expect one line; these prompts may not.
         stop = tuple(text for text in getattr(self._dialogues, "stop", ()) if text.strip())
         prompt, read = self._prompt_and_reader
-        template = templates(cfg.prompts, prompt, self._trained_with(prompt))
+        template = benchmark_template(cfg.prompts, prompt, self._trained_with(prompt))
         if protocol.searches:
             dialogue = self._searching(syntax)
             stop = (*stop, *stop_strings(syntax), "</answer>")
@@ -407,7 +401,7 @@ class Exam:
         judge = JUDGES[name]
         return Role(
             "examiner",
-            (templates("english", name),),
+            (benchmark_template("english", name),),
             judge.variables,
             Sampling(
                 temperature=judging.temperature,
@@ -464,11 +458,11 @@ class Exam:
             final="answer",
             max_turns=self.protocol.searches + 1,
             insist_times=INSISTED,
-            results=templates("english", "results").text,
-            searched=templates("english", "searched").text,
-            searched_out=templates("english", "searched_out").text,
-            format_error=templates("english", "format_error").text,
-            insist=templates("english", "insist").text,
+            results=benchmark_template("english", "results").text,
+            searched=benchmark_template("english", "searched").text,
+            searched_out=benchmark_template("english", "searched_out").text,
+            format_error=benchmark_template("english", "format_error").text,
+            insist=benchmark_template("english", "insist").text,
         )
         return dialogue.model_copy(update=self._rendering)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from flows.benchmarks.asking import read_line
+from flows.benchmarks.readers import read_line
 from flows.blocks.audit.audit import watch_gates
 from flows.blocks.erring import erring_verdicts
 from flows.blocks.evaluation import score_benchmarks
