@@ -365,14 +365,15 @@ class Run(Generic[Config]):
             log.warning("%s: no rollout has an advantage, so nothing is trained", at.path)
             self._drift.after_skip(self.watch, at, player.name, player.policy.id)
             return player
-        self._drift.untrained[player.name] = 0
         changes: dict[str, Any] = {"temperature": sampled_at(rollouts)}
         if rows_per_step:
             num_steps = round(rows.num_rows / rows_per_step)
             if num_steps > 1:
                 # from the second step on, the policy is no longer the one that sampled
                 changes |= {"optimizer_steps": num_steps, "on_policy": False}
-        return self._update(at, player, rows, settings.model_copy(update=changes))
+        updated = self._update(at, player, rows, settings.model_copy(update=changes))
+        self._drift.after_update(player.name)
+        return updated
 
     def sft(
         self,

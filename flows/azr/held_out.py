@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from flows.azr.config import Config, TaskType
 from flows.azr.roles import Roles
 from flows.azr.steps import Proposals, judge
 from flows.blocks.evaluation import score_benchmarks
 from flows.blocks.joint_update import RoleRollouts
-from flows.blocks.questions import as_evaluated, measure, open_held_out
+from flows.blocks.questions import Describe, as_evaluated, measure, open_held_out
 from flows.run import Player, Run
 from tasks.evaluate import evaluate
 from warehouse.schemas import Reward, Task
 from warehouse.store import Place
 
 PROPOSED = "tasks proposed"
-Describe = Callable[[Task], Iterator[tuple[str, float]]]
 
 
 def score_held_out(run: Run[Config], roles: Roles, iteration: Place, model: Player) -> None:

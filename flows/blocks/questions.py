@@ -40,6 +40,8 @@ from tasks.vote import vote
 from warehouse.schemas import Answer, Match, Task
 from warehouse.store import Place, Table
 
+# metrics of a question that a model wrote, by a built-in world
+Describe = Callable[[Task], Iterator[tuple[str, float]]]
 IN_ONE_PROCESS = Comparing()
 NO_ERRORS = VerdictErrors()
 
