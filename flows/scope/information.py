@@ -2,8 +2,8 @@
 rubric beyond it.
 
     I(q; d)          = E[log C(q|d) - log mean_d' C(q|d')]                           at most log n
-    I(rubric; d | q) = E[log J(rubric|q,d) - log sum_d' w(d') J(rubric|q,d')],       w(d') = C(q|d')
-    / sum C(q|d')
+    I(rubric; d | q) = E[log J(rubric|q,d) - log sum_d' w(d') J(rubric|q,d')]
+    w(d')            = C(q|d') / sum_d'' C(q|d'')
 
 over the task's own document d and n - 1 others that could have led there: those that the Challenger
 retrieved, the nearest to the task's text, and some drawn at random. C is the Challenger's
