@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -38,7 +37,6 @@ from warehouse.store import Store
 
 Asking = TypeVar("Asking", bound=Inquiry)
 Algorithm = Callable[[Run[Any]], Any]
-log = logging.getLogger("selfplay")
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class Role:
     player: str = ""  # the player that speaks, if one player has several roles
     values: Mapping[str, Any] = field(default_factory=dict)  # template values that the flow sets
     system: str = ""  # the system message
-    judge: bool = False  # sampled by the judges' engines
+    on_judge_engine: bool = False  # sampled by the judges' engines
     # a reply that this finds malformed is sampled once more (see `generate`)
     ask_again: Callable[[str], Any] | Reader | None = None
 
@@ -255,7 +255,7 @@ class Run(Generic[Config]):
             policy=policy,
             sampling=role.sampling,
             dialogue=role.dialogue,
-            fleet=self.machines.serving(policy, role.judge),
+            fleet=self.machines.serving(policy, role.on_judge_engine),
             group_size=group_size,
             index=index if role.dialogue.search else None,
             seed=self.cfg.seed,
@@ -366,14 +366,15 @@ class Run(Generic[Config]):
             log.warning("%s: no rollout has an advantage, so nothing is trained", at.path)
             self._drift.after_skip(self.watch, at, player.name, player.policy.id)
             return player
-        self._drift.untrained[player.name] = 0
         changes: dict[str, Any] = {"temperature": sampled_at(rollouts)}
         if rows_per_step:
             num_steps = round(rows.num_rows / rows_per_step)
             if num_steps > 1:
                 # from the second step on, the policy is no longer the one that sampled
                 changes |= {"optimizer_steps": num_steps, "on_policy": False}
-        return self._update(at, player, rows, settings.model_copy(update=changes))
+        updated = self._update(at, player, rows, settings.model_copy(update=changes))
+        self._drift.after_update(player.name)
+        return updated
 
     def sft(
         self,

@@ -36,7 +36,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from flows.app.claims_figure import draw_claims, read_effects
-from flows.app.command.launch import find_method
+from flows.app.command.parameters import find_method
 from flows.app.command.tables import print_table
 from flows.app.evidence import SHOWN, TAIL, mean_interval
 from flows.app.kept_runs import NONE_KEPT, KeptRuns, Threshold, add, earliest, keep

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from flows.app.command.launch import find_method
+from flows.app.command.parameters import find_method
 from flows.runtime.request import Request
 from flows.runtime.store_root import SOURCE
 from flows.settings import profile as profiles

@@ -40,7 +40,6 @@ from flows.azr.held_out import describe_tasks, score_held_out
 from flows.azr.roles import Roles
 from flows.azr.steps import (
     Proposals,
-    Turn,
     learn,
     propose,
     rules,
@@ -48,6 +47,7 @@ from flows.azr.steps import (
     solve,
     try_proposals,
 )
+from flows.blocks.joint_update import RoleRollouts
 from flows.blocks.questions import watch_questions
 from flows.method import method
 from flows.run import Player, Run
@@ -65,9 +65,9 @@ def azr_iteration(run: Run[Config]) -> Player:
     for _, iteration in run.iterations():
         for t in range(1, cfg.steps + 1):  # line 3
             step = iteration.phase("play").step(t)
-            turns: dict[str, Turn] = {}
+            played: dict[str, RoleRollouts] = {}
             new: dict[TaskType, Proposals] = {}
-            tried: dict[TaskType, Turn] = {}
+            tried: dict[TaskType, RoleRollouts] = {}
             for task_type in cfg.task_types:  # lines 4-9
                 new[task_type] = propose(run, roles, step, model, task_type, buffers)
             asked = [proposals.tasks for proposals in new.values()]
@@ -77,7 +77,7 @@ def azr_iteration(run: Run[Config]) -> Player:
                     run, roles, step, model, task_type, proposals
                 )
                 if cfg.proposer.trained:
-                    turns[f"propose_{task_type}"] = tried[task_type]
+                    played[f"propose_{task_type}"] = tried[task_type]
                 buffers[task_type] = pool(
                     step,
                     previous=buffers[task_type],
@@ -88,10 +88,10 @@ def azr_iteration(run: Run[Config]) -> Player:
                 )
             describe_tasks(run, step, model, new, tried)
             for task_type, proposals in new.items():  # lines 10-12
-                turns[f"solve_{task_type}"] = solve(
+                played[f"solve_{task_type}"] = solve(
                     run, roles, step, model, task_type, buffers[task_type], proposals.tasks
                 )
-            model = learn(run, step, model, turns)  # lines 13-14
+            model = learn(run, step, model, played)  # lines 13-14
         run.watch_pool(iteration, model.policy.id, list(buffers.values()))
         score_held_out(run, roles, iteration, model)
     return model

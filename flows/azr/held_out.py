@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from flows.azr.config import Config, TaskType
 from flows.azr.roles import Roles
-from flows.azr.steps import Proposals, Turn, judge
+from flows.azr.steps import Proposals, judge
 from flows.blocks.evaluation import score_benchmarks
-from flows.blocks.questions import as_evaluated, measure, open_held_out
+from flows.blocks.joint_update import RoleRollouts
+from flows.blocks.questions import Describe, as_evaluated, measure, open_held_out
 from flows.run import Player, Run
 from tasks.evaluate import evaluate
 from warehouse.schemas import Reward, Task
 from warehouse.store import Place
 
 PROPOSED = "tasks proposed"
-Describe = Callable[[Task], Iterator[tuple[str, float]]]
 
 
 def score_held_out(run: Run[Config], roles: Roles, iteration: Place, model: Player) -> None:
@@ -56,7 +56,7 @@ def describe_tasks(
     step: Place,
     model: Player,
     proposals: Mapping[TaskType, Proposals],
-    proposed: Mapping[TaskType, Turn],
+    proposed: Mapping[TaskType, RoleRollouts],
 ) -> None:
     """Store what was proposed in a step, and how often the Solver succeeded."""
     evaluate(
@@ -66,7 +66,7 @@ def describe_tasks(
         benchmark=PROPOSED,
         label="proposed",
         tasks=[of_type.tasks for of_type in proposals.values()],
-        rewards=[turn.rewards for turn in proposed.values()],
+        rewards=[of_type.rewards for of_type in proposed.values()],
         describe=run.world and run.world.describe,
     )
 

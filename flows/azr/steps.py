@@ -22,11 +22,11 @@ from flows.azr.programs import (
 )
 from flows.azr.rewards import proposer_rewards, solver_rewards
 from flows.azr.roles import Roles, visible
+from flows.blocks.joint_update import RoleRollouts, learn_jointly
 from flows.blocks.questions import compare_answers, held_out_world
 from flows.run import Player, Replies, Run
 from tasks.execute import execute
 from tasks.monitors.monitor import JUDGE, Truth
-from tasks.normalise import normalise
 from tasks.pool import PoolRules, draw_entries, pool
 from tasks.processes.sandbox import LOST, equal
 from tasks.prompt import Template
@@ -46,14 +46,6 @@ from warehouse.schemas import (
 from warehouse.store import Place, Table
 
 Buffers = dict[TaskType, Table]
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A role's rollouts in a step, and their rewards."""
-
-    rollouts: Table
-    rewards: Table
 
 
 @dataclass(frozen=True)
@@ -214,7 +206,7 @@ def try_proposals(
     model: Player,
     task_type: TaskType,
     proposals: Proposals,
-) -> Turn:
+) -> RoleRollouts:
     """Line 11: attempts at every valid proposal, for eq. 4 and 6."""
     cfg = run.cfg
     label = f"try_{task_type}"
@@ -237,7 +229,7 @@ def try_proposals(
         malformed=cfg.penalties.malformed,
         label=f"propose_{task_type}",
     )
-    return Turn(proposals.rollouts, rewards)
+    return RoleRollouts(proposals.rollouts, rewards)
 
 
 # ---- lines 10-12: answers ----
@@ -251,7 +243,7 @@ def solve(
     task_type: TaskType,
     buffer: Table,
     new: Table,
-) -> Turn:
+) -> RoleRollouts:
     """Answers to a batch of tasks: first this step's, then others of the buffer."""
     cfg = run.cfg
     label = f"solve_{task_type}"
@@ -268,7 +260,7 @@ def solve(
         label=label,
     )
     watch_truth(run, step, model, answers=answers.rows, matches=matches, tasks=tasks, label=label)
-    return Turn(answers.rollouts, rewards)
+    return RoleRollouts(answers.rollouts, rewards)
 
 
 def watch_truth(
@@ -388,18 +380,20 @@ def returned_all(runs: list[ExecutionRow], task: Triplet) -> bool:
 # ---- lines 13-14: the update ----
 
 
-def learn(run: Run[Config], step: Place, model: Player, turns: Mapping[str, Turn]) -> Player:
+def learn(
+    run: Run[Config], step: Place, model: Player, played: Mapping[str, RoleRollouts]
+) -> Player:
     """Eq. 8, TRR++: one update for all roles, with a baseline for each role and type of task."""
     cfg = run.cfg
-    advantages = [
-        normalise(step, turn.rewards, scheme="zscore", within=(), label=role)
-        for role, turn in turns.items()
-    ]
-    rollouts = [turn.rollouts for turn in turns.values()]
-    rows_per_step = cfg.mini_batch
-    if rows_per_step is not None and rows_per_step >= len(turns) * cfg.batch_size:
-        rows_per_step = None
-    return run.learn(step, model, advantages, rollouts, cfg.update, rows_per_step=rows_per_step)
+    return learn_jointly(
+        run,
+        step,
+        model,
+        played,
+        cfg.update,
+        rows_per_role=cfg.batch_size,
+        mini_batch=cfg.mini_batch,
+    )
 
 
 def draw(

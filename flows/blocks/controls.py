@@ -26,10 +26,10 @@ def permuted(
     """The rewards of answers; permuted among the answers to each question if `settings` say so."""
     if not settings.permuted:
         return rewards
-    return score(at, permuted_reward, responded=rewards, seed=run.cfg.seed, label=label)
+    return score(at, permuted_rewards, responded=rewards, seed=run.cfg.seed, label=label)
 
 
-def permuted_reward(responded: list[Reward], *, seed: int) -> Iterator[Row]:
+def permuted_rewards(responded: list[Reward], *, seed: int) -> Iterator[Row]:
     """The same rewards, permuted among the answers to each question. Unscorable answers stay so.
 
     The rewards 1, 0, None, 1 of a group become 1, 1, None, 0, or another order of the three.

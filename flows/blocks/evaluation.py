@@ -10,39 +10,33 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flows.benchmarks import Benchmark, Protocol, find
-from flows.benchmarks.asking import (
-    JUDGES,
-    PROTOCOL_READERS,
-    READERS,
-    pose,
-    read_answer,
-    templates,
-    tokens_around,
-)
 from flows.benchmarks.averages import averages_of
+from flows.benchmarks.item_prompts import benchmark_template, pose, tokens_around
+from flows.benchmarks.judges import JUDGES
+from flows.benchmarks.readers import PROTOCOL_READERS, READERS, read_answer
 from flows.blocks.corpora import documents_of_run
+from flows.blocks.harness_evaluation import HarnessEvaluation
 from flows.run import Player, Replies, Role, Run
 from flows.runtime.hub import check_reachable
 from flows.settings.profile import home
 from flows.settings.prompts import PAPER
 from tasks.benchmarks.averages import average
 from tasks.benchmarks.contexts import fit_contexts
-from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
 from tasks.benchmarks.item_scores import compare, measure_items, score_items
 from tasks.benchmarks.items import Columns, read_items
 from tasks.benchmarks.own_file import is_file_of_rows
 from tasks.corpus.passages import with_passages
-from tasks.evaluate import evaluate
+from tasks.evaluate import evaluate as store_metrics
 from tasks.models.engine import Policy, Sampling
 from tasks.prompt import Template
 from tasks.read import Reader
-from tasks.rollouts.dialogue import Dialogue
+from tasks.rollouts.dialogue import ChatTemplate, Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
 from tasks.stage import Tables
 from warehouse.schemas import (
@@ -58,7 +52,6 @@ from warehouse.schemas import (
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
-HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
 INSISTED = 5  # how often a searching policy is told to answer now
 NO_HUB = (
     "`selfplay evaluate ... --file FILE` reads the benchmark from a file (.jsonl, .parquet, .csv or"
@@ -95,9 +88,34 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Exam:
-    """A benchmark as one run's policies take it. `file` replaces the entry's own file; `index`
-    holds the documents to be searched."""
+class TrainingDialogues:
+    """What evaluations take from a run's settings of dialogues; the defaults stand for what its
+    method does not have."""
+
+    prompts: str = PAPER
+    search_syntax: Syntax = "tags"
+    stop: tuple[str, ...] = ()
+    system: str = ""
+    reasoning: bool = False
+    chat_template: ChatTemplate = "model"
+    response_tokens: int = 0
+
+    @classmethod
+    def of(cls, cfg: Any) -> TrainingDialogues:
+        """Those of a method's configuration."""
+        dialogues = getattr(cfg, "dialogues", None)
+        settings = {
+            field.name: getattr(dialogues, field.name)
+            for field in fields(cls)
+            if hasattr(dialogues, field.name)
+        }
+        return cls(**settings)
+
+
+@dataclass(frozen=True)
+class BenchmarkEvaluation:
+    """A benchmark on which one run's policies are evaluated. `source` is the identity of its
+    items; `index` holds the documents to be searched."""
 
     run: Run[Any]
     benchmark: Benchmark
@@ -105,6 +123,7 @@ class Exam:
     items: Table
     source: str
     label: str
+    dialogues: TrainingDialogues
     index: Table | None = None
 
     @classmethod
@@ -115,8 +134,8 @@ class Exam:
         index: Table | None = None,
         file: str | None = None,
         label: str | None = None,
-    ) -> Exam:
-        """Open a benchmark, under `label` or its own name.
+    ) -> BenchmarkEvaluation:
+        """Open a benchmark, under `label` or its own name. `file` replaces the entry's own file.
 
         Raises ValueError if it is unknown, not available, or not possible in this run.
         """
@@ -149,9 +168,18 @@ class Exam:
                 items = with_passages(
                     place, items, documents, k=num_passages, label=f"{label}-passages"
                 )
-        return cls(run, benchmark, protocol, items, identity, label, index)
+        return cls(
+            run,
+            benchmark,
+            protocol,
+            items,
+            source=identity,
+            label=label,
+            dialogues=TrainingDialogues.of(run.cfg),
+            index=index,
+        )
 
-    def take(self, iteration: Place, policy: Policy) -> Table:
+    def evaluate(self, iteration: Place, policy: Policy) -> Table:
         """Ask a policy the items, read, judge and score its answers, and store the metrics of the
         benchmark.
 
@@ -176,7 +204,7 @@ class Exam:
         )
         return self._scored(place, policy, role, replies, contexts, self.label)
 
-    def take_after(
+    def evaluate_after(
         self,
         place: Place,
         policy: Policy,
@@ -225,7 +253,7 @@ class Exam:
             protocol=protocol,
             label=self.label,
         )
-        evaluate(
+        store_metrics(
             place,
             partial(measure_items, passes=self.protocol.passes),
             policy=policy.id,
@@ -316,7 +344,7 @@ class Exam:
         if cfg.prompts != "english":
             reasons.append(f"prompts {cfg.prompts}")
         elif self._trained_with(self.protocol.prompt or "") != PAPER:
-            reasons.append(f"prompts {self._dialogues.prompts}, as in training")
+            reasons.append(f"prompts {self.dialogues.prompts}, as in training")
         if cfg.benchmark_temperature not in (None, self._temperature):
             reasons.append(f"temperature {cfg.benchmark_temperature}")
         if self.room.shortage:
@@ -333,16 +361,20 @@ class Exam:
         temperature = cfg.benchmark_temperature
         if temperature is None:
             temperature = self._temperature
-        syntax: Syntax = getattr(self._dialogues, "search_syntax", "tags")
+        dialogues = self.dialogues
         # A line break ends the replies of prompts that expect one line; these prompts may not.
-        stop = tuple(text for text in getattr(self._dialogues, "stop", ()) if text.strip())
+        stop = tuple(text for text in dialogues.stop if text.strip())
         prompt, read = self._prompt_and_reader
-        template = templates(cfg.prompts, prompt, self._trained_with(prompt))
+        template = benchmark_template(cfg.prompts, prompt, self._trained_with(prompt))
         if protocol.searches:
-            dialogue = self._searching(syntax)
-            stop = (*stop, *stop_strings(syntax), "</answer>")
+            dialogue = self._searching()
+            stop = (*stop, *stop_strings(dialogues.search_syntax), "</answer>")
         else:
-            dialogue = Dialogue(max_turns=1).model_copy(update=self._rendering)
+            dialogue = Dialogue(
+                max_turns=1,
+                reasoning=dialogues.reasoning,
+                chat_template=dialogues.chat_template,
+            )
             if cfg.prompts.startswith("lines"):
                 stop = (*stop, "\n")
         return Role(
@@ -355,8 +387,11 @@ class Exam:
             ANSWERS,
             Reader(read),
             dialogue,
-            values={"search_example": EXAMPLES[syntax], "max_searches": protocol.searches},
-            system=getattr(self._dialogues, "system", ""),
+            values={
+                "search_example": EXAMPLES[dialogues.search_syntax],
+                "max_searches": protocol.searches,
+            },
+            system=dialogues.system,
         )
 
     def _trained_with(self, prompt: str) -> str:
@@ -365,7 +400,7 @@ class Exam:
         method = prompt.rpartition("/")[0]
         if method != self.run.method or self.run.cfg.reads_lines or self.run.cfg.world:
             return PAPER
-        return self._dialogues.prompts
+        return self.dialogues.prompts
 
     @property
     def _prompt_and_reader(self) -> tuple[str, Callable[[Rollout, PromptRow], Row]]:
@@ -389,8 +424,8 @@ class Exam:
         """
         cfg = self.run.cfg.evaluation
         wanted = cfg.response_tokens or self.protocol.response_tokens
-        if cfg.response_tokens is None and getattr(self._dialogues, "reasoning", False):
-            wanted = max(wanted, self._dialogues.response_tokens)
+        if cfg.response_tokens is None and self.dialogues.reasoning:
+            wanted = max(wanted, self.dialogues.response_tokens)
         context = self.run.cfg.engine.max_model_len
         reply = min(wanted, context * 3 // 4)
         prompt = context - reply
@@ -407,7 +442,7 @@ class Exam:
         judge = JUDGES[name]
         return Role(
             "examiner",
-            (templates("english", name),),
+            (benchmark_template("english", name),),
             judge.variables,
             Sampling(
                 temperature=judging.temperature,
@@ -416,7 +451,7 @@ class Exam:
             ),
             judge.into,
             Reader(judge.read),
-            judge=True,
+            on_judge_engine=True,
             ask_again=judge.ask_again,
         )
 
@@ -457,40 +492,29 @@ class Exam:
         )
         return (verdicts.rows,)
 
-    def _searching(self, syntax: Syntax) -> Dialogue:
+    def _searching(self) -> Dialogue:
         """A conversation that may search; its messages are templates beside the benchmarks'."""
-        dialogue = Dialogue(
-            search=syntax,
+        return Dialogue(
+            search=self.dialogues.search_syntax,
             final="answer",
             max_turns=self.protocol.searches + 1,
             insist_times=INSISTED,
-            results=templates("english", "results").text,
-            searched=templates("english", "searched").text,
-            searched_out=templates("english", "searched_out").text,
-            format_error=templates("english", "format_error").text,
-            insist=templates("english", "insist").text,
+            results=benchmark_template("english", "results").text,
+            searched=benchmark_template("english", "searched").text,
+            searched_out=benchmark_template("english", "searched_out").text,
+            format_error=benchmark_template("english", "format_error").text,
+            insist=benchmark_template("english", "insist").text,
+            reasoning=self.dialogues.reasoning,
+            chat_template=self.dialogues.chat_template,
         )
-        return dialogue.model_copy(update=self._rendering)
 
     @property
     def _temperature(self) -> float:
         """The protocol's temperature for the policy."""
         for_reasoning = self.protocol.reasoning_temperature
-        if for_reasoning is not None and getattr(self._dialogues, "reasoning", False):
+        if for_reasoning is not None and self.dialogues.reasoning:
             return for_reasoning
         return self.protocol.temperature
-
-    @property
-    def _dialogues(self) -> Any:
-        return getattr(self.run.cfg, "dialogues", None)
-
-    @property
-    def _rendering(self) -> dict[str, Any]:
-        """The run's own settings for rendering messages with the model's template."""
-        settings = {
-            name: getattr(self._dialogues, name, None) for name in ("reasoning", "chat_template")
-        }
-        return {name: value for name, value in settings.items() if value is not None}
 
 
 def _rendered_otherwise(role: Role) -> Row:
@@ -507,91 +531,24 @@ def _rendered_otherwise(role: Role) -> Row:
     return rendered
 
 
-@dataclass(frozen=True)
-class HarnessExam:
-    """A benchmark that lm-evaluation-harness asks and scores; its log of every sample becomes
-    the same tables."""
-
-    run: Run[Any]
-    benchmark: Benchmark
-    protocol: Protocol
-    label: str
-
-    @property
-    def differs(self) -> list[str]:
-        """Where this evaluation is not the paper's."""
-        cfg = self.run.cfg.evaluation
-        reasons = list(self.protocol.differs)
-        if cfg.items is not None:
-            reasons.append(f"at most {self.benchmark.num_asked(cfg.items)} items")
-        if cfg.harness.asking:
-            reasons.append(f"asked with {' '.join(cfg.harness.asking)}")
-        return reasons
-
-    def take(self, iteration: Place, policy: Policy) -> Table:
-        """Let the harness ask a policy, and store its samples as answers, scores and metrics.
-
-        Engines on GPUs release their memory first. The tables are in the phase `evaluation` of
-        `iteration`. Returns the scores, one row a sample.
-        """
-        cfg = self.run.cfg.evaluation
-        place = iteration.phase("evaluation")
-        task = self.benchmark.harness
-        assert task is not None
-        self.run.machines.release_engines()
-        harness = cfg.harness.on(self.run.cfg.engine.device)
-        answers = ask_harness(
-            place,
-            policy=policy,
-            task=task,
-            limit=cfg.items and self.benchmark.limit_of_part(cfg.items),
-            arguments=harness.arguments,
-            harness=harness,
-            version=HARNESS,
-            label=self.label,
-        )
-        protocol = {
-            "revision": f"lm-eval {HARNESS}, {task}",
-            "items": cfg.items and self.benchmark.num_asked(cfg.items),
-            "backend": harness.backend,
-        }
-        if harness.asking:
-            protocol["arguments"] = harness.asking
-        items = harness_items(place, answers, label=self.label)
-        scores = harness_scores(
-            place, answers, metric=self.protocol.metric, protocol=protocol, label=self.label
-        )
-        evaluate(
-            place,
-            measure_items,
-            policy=policy.id,
-            benchmark=self.label,
-            protocol=protocol,
-            items=items,
-            scores=scores,
-            label=self.label,
-        )
-        return scores
-
-
-def open_exam(
+def open_evaluation(
     run: Run[Any],
     name: str,
     index: Table | None = None,
     file: str | None = None,
     label: str | None = None,
-) -> Exam | HarnessExam:
-    """A benchmark for a run's policies: asked here, or by lm-evaluation-harness if its entry has
-    no columns."""
+) -> BenchmarkEvaluation | HarnessEvaluation:
+    """The evaluation of a run's policies on a benchmark: here, or by lm-evaluation-harness if the
+    benchmark's entry has no columns."""
     benchmark = find(name)
     if benchmark.columns is not None:
-        return Exam.open(run, name, index, file, label)
+        return BenchmarkEvaluation.open(run, name, index, file, label)
     protocol = benchmark.of_paper(run.cfg.evaluation.paper, run.method)
-    return HarnessExam(run, benchmark, protocol, label or benchmark.name)
+    return HarnessEvaluation(run, benchmark, protocol, label or benchmark.name)
 
 
-def subtract(
-    exam: Exam | HarnessExam,
+def compare_with_base(
+    evaluation: BenchmarkEvaluation | HarnessEvaluation,
     iteration: Place,
     scores: Table,
     policy: Policy,
@@ -602,7 +559,7 @@ def subtract(
     over the items that both have a score on.
 
     It is stored in the phase `evaluation` of `iteration`. Raises ValueError if the two were not
-    evaluated in the same way (`Exam.described`).
+    evaluated in the same way (`BenchmarkEvaluation.described`).
     """
     return compare(
         iteration.phase("evaluation"),
@@ -610,37 +567,41 @@ def subtract(
         base_scores,
         policy=policy.id,
         base=base.id,
-        benchmark=exam.label,
-        label=exam.label,
+        benchmark=evaluation.label,
+        label=evaluation.label,
     )
 
 
 def average_scores(
-    iteration: Place, exams: Sequence[Exam | HarnessExam], policy: Policy, suffix: str = ""
+    iteration: Place,
+    evaluations: Sequence[BenchmarkEvaluation | HarnessEvaluation],
+    policy: Policy,
+    suffix: str = "",
 ) -> Table | None:
     """The averages that the paper reports over several benchmarks, of those that were evaluated.
 
     `suffix`: of the table's label. None for a single benchmark, and for a paper without averages.
     """
-    run = exams[0].run
+    run = evaluations[0].run
     paper = run.cfg.evaluation.paper or run.method
     averages = averages_of(paper)
-    if len(exams) < 2 or not averages:
+    if len(evaluations) < 2 or not averages:
         return None
     place = iteration.phase("evaluation")
-    evaluations = [
+    tables = [
         table
-        for exam in exams
-        if (table := place.store.find(place.address(EVALUATIONS.name, exam.label))) is not None
+        for evaluation in evaluations
+        if (table := place.store.find(place.address(EVALUATIONS.name, evaluation.label)))
+        is not None
     ]
     label = f"averages-{paper}{suffix}"
     return average(
         place,
-        evaluations,
+        tables,
         policy=policy.id,
         benchmark=label,
         averages={name: entry.of for name, entry in averages.items()},
-        names={exam.label: exam.benchmark.name for exam in exams},
+        names={evaluation.label: evaluation.benchmark.name for evaluation in evaluations},
         label=label,
     )
 
@@ -662,11 +623,11 @@ def score_benchmarks(
     """Evaluate a player on the benchmarks of a run's configuration, compare it with the policy
     that the run started from, and average the scores as the paper does."""
     first = run.place.iteration(0).phase("evaluation")
-    exams = [open_exam(run, name, index) for name in run.cfg.evaluation.benchmarks]
-    for exam in exams:
-        scores = exam.take(iteration, player.policy)
-        base = run.place.store.find(first.address(ITEM_SCORES.name, exam.label))
+    evaluations = [open_evaluation(run, name, index) for name in run.cfg.evaluation.benchmarks]
+    for evaluation in evaluations:
+        scores = evaluation.evaluate(iteration, player.policy)
+        base = run.place.store.find(first.address(ITEM_SCORES.name, evaluation.label))
         if base is not None and player.policy != run.start:
-            subtract(exam, iteration, scores, player.policy, base, run.start)
-    if exams:
-        average_scores(iteration, exams, player.policy)
+            compare_with_base(evaluation, iteration, scores, player.policy, base, run.start)
+    if evaluations:
+        average_scores(iteration, evaluations, player.policy)

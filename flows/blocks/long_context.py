@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import Field
@@ -324,7 +325,7 @@ def measure(
     says so. Replies that were never sampled enter no score; if there are any, `not_sampled` is
     their share.
     """
-    right_of = held_right(matches, judged)
+    right_of = accepted_rollouts(matches, judged)
     answers_of = rows_by("task_id", answers)
     lacks_some = len(sampled(answers)) < len(answers)
     for task in tasks:
@@ -346,11 +347,11 @@ def measure(
                 yield f"pass_at_{k}", pass_at(k, num_answers, num_right)
         yield "unanswered", sum(row["answer"] is None for row in answer_N) / num_answers
         if task["task_type"] == "general_qa":
-            yield "exact_match", mean([exact(task, row["answer"]) for row in answer_N])
-            yield "f1", mean([best_overlap(task, row["answer"]) for row in answer_N])
+            yield "exact_match", fmean([exact(task, row["answer"]) for row in answer_N])
+            yield "f1", fmean([best_overlap(task, row["answer"]) for row in answer_N])
 
 
-def held_right(matches: list[Match], judged: list[Vote]) -> Callable[[Task], set[str]]:
+def accepted_rollouts(matches: list[Match], judged: list[Vote]) -> Callable[[Task], set[str]]:
     """A function that gives, for a task, the rollouts whose answers to tasks of its type the rule
     or a judge accepts; a choice is scored by its letter alone."""
     by_rule = {row["rollout_id"] for row in matches if row["matched"]}
@@ -362,8 +363,3 @@ def held_right(matches: list[Match], judged: list[Vote]) -> Callable[[Task], set
         return by_either
 
     return right_of
-
-
-def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean. Raises ZeroDivisionError if there are no values."""
-    return sum(values) / len(values)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from flows.benchmarks.asking import read_line
+from flows.benchmarks.readers import read_line
 from flows.blocks.audit.audit import watch_gates
 from flows.blocks.erring import erring_verdicts
 from flows.blocks.evaluation import score_benchmarks
@@ -16,12 +16,10 @@ from flows.settings.profile import Comparing
 from flows.worlds.world import World
 from tasks.evaluate import evaluate
 from tasks.match import match
-from tasks.monitors.audit import Sound
 from tasks.monitors.monitor import (
     JUDGE,
     LABELS,
     POOL,
-    Truth,
     label_errors,
     reference_errors,
     reward_gap,
@@ -42,6 +40,8 @@ from tasks.vote import vote
 from warehouse.schemas import Answer, Match, Task
 from warehouse.store import Place, Table
 
+# metrics of a question that a model wrote, by a built-in world
+Describe = Callable[[Task], Iterator[tuple[str, float]]]
 IN_ONE_PROCESS = Comparing()
 NO_ERRORS = VerdictErrors()
 
@@ -188,7 +188,7 @@ def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool |
     return correct
 
 
-def answer_reward(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
+def answer_rewards(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
     """Yield rows of `rewards`: 1 for an answer equal to its reference, else 0. An answer whose
     comparison failed is unscorable."""
     correct = correctness(answers, matches)
@@ -247,12 +247,11 @@ def watch_passed(
     )
 
 
-def watch_asked(  # noqa: PLR0913 -- every table that is watched is named
+def watch_questions_and_answers(  # noqa: PLR0913 -- every table that is watched is named
     run: Run[Any],
     at: Place,
     policy: str,
-    sound: Sound | None,
-    oracle: Truth | None,
+    world: World | None,
     *,
     tasks: Tables,
     answers: Tables,
@@ -266,20 +265,27 @@ def watch_asked(  # noqa: PLR0913 -- every table that is watched is named
     sound.
 
     Questions may be empty or copies, or should not have passed; references may be wrong; wrong
-    answers may be rewarded; votes may err. `sound` and `oracle` know the truth about questions of a
-    built-in world, and are not asked about others. `chosen`, `passed`, `shown`: as in
-    `watch_gates`.
+    answers may be rewarded; votes may err. `world`: the built-in world that knows the truth about
+    the questions, if one does; it is not asked about questions on other documents. `chosen`,
+    `passed`, `shown`: as in `watch_gates`.
     """
     watch_questions(run, at, policy, tasks=tasks)
     is_built_in = set(run.cfg.learns_from) <= set(run.cfg.worlds)
     if not is_built_in:
-        sound = None
-        oracle = None
+        world = None
     watch_gates(
-        run, at, policy, tasks=tasks, chosen=chosen, passed=passed, shown=shown, sound=sound
+        run,
+        at,
+        policy,
+        tasks=tasks,
+        chosen=chosen,
+        passed=passed,
+        shown=shown,
+        sound=world.sound if world else None,
     )
-    if oracle is None:
+    if world is None or world.oracle is None:
         return
+    oracle = world.oracle
     run.watch(
         at,
         partial(reference_errors, oracle=oracle),

@@ -27,7 +27,6 @@ def agreeing_marks(
     *,
     model: Policy,
     find_scores: FindScores,
-    max_tokens: int | None = None,
 ) -> Rows:
     """Yield a datum for every comparison that has a kept mark, with equal weight on the tokens
     that it learns.
@@ -52,7 +51,7 @@ def agreeing_marks(
         ordered = sorted(marks_of[rollout["rollout_id"]], key=lambda mark: mark["position"] or 0)
         names = [mark["rollout_id"] or "" for mark in ordered]
         disagrees = any(group_of[name]["reason"] in DISAGREE for name in names if name in group_of)
-        for row in datum_rows(rollout, 1.0, max_tokens):
+        for row in datum_rows(rollout, 1.0, max_tokens=None):
             yield from _learnt(
                 row,
                 [name in kept for name in names],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from tasks.monitors.monitor import Measured
 from tasks.readers.lines import first_line
 from tasks.readers.malformed import Malformed
 from tasks.readers.objects import last_object
@@ -13,7 +14,6 @@ from tasks.readers.words import words_of
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Criterion, Mark, PromptRow, Rollout, Row, Task
 
-Metrics = Iterator[tuple[str, float]]
 LOWEST = 1
 FORM = ("reason", "scores", "best_choice")
 _SCORES = re.compile(r'"scores"\s*:\s*\[([^\[\]]*)\]')
@@ -121,7 +121,7 @@ def marks_of(marks: Iterable[Mark]) -> dict[str, float]:
 # ---- measures ----
 
 
-def not_compared(marks: list[Mark]) -> Metrics:
+def not_compared(marks: list[Mark]) -> Measured:
     """Yield 1 for a group if none of its comparison's replies can be read, else 0."""
     for group in rows_by("prompt_id", marks).values():
         yield "not_compared", float(all(row["mark"] is None for row in group))
@@ -133,7 +133,7 @@ def true_marks(
     tasks: list[Task],
     *,
     oracle: Callable[[str, Sequence[str]], float | None],
-) -> Metrics:
+) -> Measured:
     """Yield for every mark that `oracle` can check: whether it is wrong, mark minus true mark, and
     the true mark."""
     text_of = {row["task_id"]: row["text"] for row in tasks}
@@ -150,7 +150,7 @@ def true_marks(
             yield "true_mark", truth
 
 
-def best_of_n(marks: list[Mark], answers: list[Answer], evidence: list[Criterion]) -> Metrics:
+def best_of_n(marks: list[Mark], answers: list[Answer], evidence: list[Criterion]) -> Measured:
     """Yield 1 if the answer that the comparison names as the best has the best ROUGE-L recall of
     the evidence, else 0.
 

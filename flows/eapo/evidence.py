@@ -10,6 +10,7 @@ from flows.blocks.questions import compare_answers, correctness
 from flows.eapo.compare import marks_of, not_compared
 from flows.run import Role, Run
 from tasks.ask import readable
+from tasks.monitors.monitor import Measured
 from tasks.prompt import Row
 from tasks.read import not_sampled, sampled
 from tasks.readers.letters import lettered
@@ -18,8 +19,6 @@ from tasks.scorers.accepted import equal
 from tasks.stage import Tables, rows_by
 from warehouse.schemas import Answer, Criterion, Document, Mark, Match, Task, Vote
 from warehouse.store import Place, Table
-
-Metrics = Iterator[tuple[str, float]]
 
 
 def in_contexts(tasks: list[Task], contexts: list[Document]) -> Iterator[Row]:
@@ -110,7 +109,7 @@ def answer_correctness(
 # ---- what they quote ----
 
 
-def measure_quotes(answers: list[Answer], marks: list[Mark]) -> Metrics:
+def measure_quotes(answers: list[Answer], marks: list[Mark]) -> Measured:
     """For each readable answer, the share of its quotes that are in its prompt, their number, and
     the mark of its evidence, 0..1, if it has one.
 
@@ -131,7 +130,7 @@ def measure_answers(
     matches: list[Match],
     votes: list[Vote],
     evidence: list[Criterion],
-) -> Metrics:
+) -> Measured:
     """`score` is the share of right answers.
 
     `evidence_recall` is the share of the known evidence sentences that were quoted in full. A right

@@ -21,6 +21,7 @@ from flows.eapo.tree import Mode, Trees, extend, rate, rate_by_similarity, sprou
 from flows.run import Replies, Role, Run, templates
 from tasks.evaluate import evaluate
 from tasks.models.engine import Policy
+from tasks.monitors.monitor import Measured
 from tasks.prompt import Row, Template
 from tasks.read import Reader, reads, sampled
 from tasks.readers.letters import lettered
@@ -29,8 +30,6 @@ from tasks.readers.tags import last_element
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Criterion, Match, Node, Task, Vote
 from warehouse.store import Place, Table
-
-Metrics = Iterator[tuple[str, float]]
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,7 @@ def next_steps(nodes: list[Node], tasks: list[Task], quotes: list[Node]) -> Iter
 
 def measure_all(
     tasks: list[Task], answers: list[Answer], matches: list[Match], votes: list[Vote]
-) -> Metrics:
+) -> Measured:
     """Yield for every answer that was sampled `score`, 1 if it is right, else 0, also if that could
     not be found out; and `unanswered`, 1 if it could not be read, else 0."""
     correct = answer_correctness(answers, matches, votes)
@@ -286,7 +285,7 @@ def measure_best(
     votes: list[Vote],
     nodes: list[Node],
     evidence: list[Criterion],
-) -> Metrics:
+) -> Measured:
     """`score` is the share of tasks whose best path ends in a right answer.
 
     `evidence_recall` is the share of the known sentences that the best set of quotes holds in full.

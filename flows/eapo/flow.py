@@ -30,7 +30,7 @@ from flows.eapo.compare import true_marks
 from flows.eapo.config import TASK_TYPES, Config
 from flows.eapo.evidence import AnswerChecker, measure_quotes
 from flows.eapo.held_out import score_held_out
-from flows.eapo.rewards import policy_reward
+from flows.eapo.rewards import policy_rewards
 from flows.eapo.roles import Roles
 from flows.method import method
 from flows.run import Player, Replies, Run
@@ -122,7 +122,7 @@ def improve(
 
     rewards = score(  # eq. 2
         step,
-        policy_reward,
+        policy_rewards,
         answers=answers.rows,
         marks=marks,
         matches=checks.matches,

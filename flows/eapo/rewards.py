@@ -1,4 +1,4 @@
-"""EAPO's rewards (section 3.2), and the rows of `scores` made from them.
+"""EAPO's rewards (section 3.2), and the rows of `rewards` made from them.
 
 Every part lies in 0..1.
 """
@@ -44,7 +44,7 @@ def weighted_reward(evidence: float, answer: float, weights: Rewards) -> float:
     return weights.format + weights.evidence * evidence + answer_weight * answer
 
 
-def policy_reward(
+def policy_rewards(
     answers: list[Answer],
     marks: list[Mark],
     matches: list[Match],

@@ -70,7 +70,7 @@ class Roles:
             into=MARKS,
             read=read_comparison,
             dialogue=dialogues.one_reply,
-            judge=True,
+            on_judge_engine=True,
             ask_again=read_comparison,
         )
 
@@ -95,7 +95,7 @@ class Roles:
             into=VOTES,
             read=reads("vote", read, whole=not self._cfg.reads_lines),
             dialogue=dialogues.one_reply,
-            judge=True,
+            on_judge_engine=True,
             ask_again=read,
         )
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jinja2
 
@@ -18,7 +18,6 @@ from warehouse.schemas import Row
 
 FILES = Path(__file__).parent / "files"
 Format = Literal["verifiers", "nemo-gym", "trl", "openrlhf"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 SPLITS = ("train", "test")
 LETTERS_PER_TOKEN = 4  # of English, about: there is no tokenizer outside
 NUM_EXAMPLES = 5  # in the file that NeMo Gym tries first

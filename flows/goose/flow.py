@@ -34,7 +34,7 @@ from flows.blocks.controls import permuted
 from flows.blocks.corpora import open_corpus
 from flows.blocks.questions import (
     answer,
-    answer_reward,
+    answer_rewards,
     score_held_out,
     watch_passed,
     watch_questions,
@@ -122,7 +122,7 @@ def make_tasks(
         group_size=cfg.difficulty.attempts,
         comparing=cfg.match,
     )
-    solved = score(making, answer_reward, answers=attempts.answers, matches=attempts.matches)
+    solved = score(making, answer_rewards, answers=attempts.answers, matches=attempts.matches)
     kept = keep(
         making,
         NOT_EASY,
@@ -159,7 +159,7 @@ def train(
         group_size=cfg.answers,
         comparing=cfg.match,
     )
-    rewards = score(step, answer_reward, answers=answers.answers, matches=answers.matches)
+    rewards = score(step, answer_rewards, answers=answers.answers, matches=answers.matches)
     advantages = normalise(step, permuted(run, step, cfg, rewards), scheme="zscore")
     return run.learn(
         step,

@@ -64,7 +64,7 @@ class Roles:
             read=Reader(read_task, whole=not cfg.reads_lines),  # lines before the cut are whole
             dialogue=dialogues.one_reply,
             values=values,
-            judge=cfg.models.author is not None,
+            on_judge_engine=cfg.models.author is not None,
         )
         self.solver = Role(
             "solver",

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows.blocks.fine_tuning import FineTuning
+from flows.mae.fine_tuning import FineTuning
 from flows.settings.profile import Comparing, Dialogues, MethodSettings, Settings
 from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from tasks.training.grpo import GRPOSettings

@@ -21,9 +21,9 @@ Departures
 
 from __future__ import annotations
 
-from flows.blocks.fine_tuning import fine_tune
 from flows.blocks.questions import score_held_out
 from flows.mae.config import Config
+from flows.mae.fine_tuning import fine_tune
 from flows.mae.roles import Roles
 from flows.mae.steps import first_questions, judge, learn, propose, solve
 from flows.method import method
@@ -46,8 +46,8 @@ def mae_iteration(run: Run[Config]) -> Player:
             D, proposed = propose(run, roles, step, model, D)  # lines 4-15
             P, solved = solve(run, roles, step, model, D, P)  # lines 16-19
             judged = judge(run, roles, step, model, P)  # lines 20-22
-            turns = {"proposer": proposed, "solver": solved, "judge": judged}
-            model = learn(run, step, model, turns)  # line 23
+            played = {"proposer": proposed, "solver": solved, "judge": judged}
+            model = learn(run, step, model, played)  # line 23
         run.watch_pool(iteration, model.policy.id, D)
         score_held_out(run, iteration, roles.solver, model)
     return model

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus_prep.contamination.benchmarks import read_rows
+from flows.blocks.joint_update import RoleRollouts, learn_jointly
 from flows.blocks.questions import held_out_world, watch_passed, watch_questions
 from flows.mae.config import Config
 from flows.mae.rewards import judge_rewards, proposer_rewards, solver_rewards
@@ -22,7 +23,6 @@ from tasks.benchmarks.items import items_of
 from tasks.benchmarks.own_file import columns_of
 from tasks.corpus.documents import corpus_identity
 from tasks.monitors.monitor import JUDGE, mark_errors, marks_given
-from tasks.normalise import normalise
 from tasks.pool import PoolRules, draw_entries, pool
 from tasks.readers.letters import lettered
 from tasks.score import score
@@ -30,14 +30,6 @@ from tasks.stage import Rows, stage
 from warehouse.draft import hash_json
 from warehouse.schemas import TASKS
 from warehouse.store import Place, Table
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A role's rollouts in a step, and their rewards."""
-
-    rollouts: Table
-    rewards: Table
 
 
 @dataclass(frozen=True)
@@ -104,7 +96,7 @@ def whole_question(item: Mapping[str, Any]) -> str:
 
 def propose(
     run: Run[Config], roles: Roles, step: Place, model: Player, D: Table
-) -> tuple[Table, Turn]:
+) -> tuple[Table, RoleRollouts]:
     """Lines 4-15: new questions, of which the good ones enter D. Returns D and the rewards."""
     cfg = run.cfg
     policy = model.policy
@@ -164,7 +156,7 @@ def propose(
         label="questions",
     )
     watch_passed(run, step, policy.id, tasks=tasks, chosen=D)
-    return D, Turn(questions.rollouts, rewards)
+    return D, RoleRollouts(questions.rollouts, rewards)
 
 
 def watch_marks(
@@ -206,7 +198,7 @@ def watch_marks(
 
 def solve(
     run: Run[Config], roles: Roles, step: Place, model: Player, D: Table, P: Table | None
-) -> tuple[Table, Turn]:
+) -> tuple[Table, RoleRollouts]:
     """Lines 16-19: answers to questions of D, which enter P. Returns P and the rewards."""
     cfg = run.cfg
     tasks = draw(run, step, D, cfg.batch_size, label="questions")  # line 16
@@ -231,7 +223,7 @@ def solve(
         unread=cfg.judge.unread,
         label="solver",
     )
-    return P, Turn(trials.answers.rollouts, rewards)
+    return P, RoleRollouts(trials.answers.rollouts, rewards)
 
 
 def answer_and_mark(
@@ -268,7 +260,7 @@ def answer_and_mark(
 # ---- lines 20-22: the Judge ----
 
 
-def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) -> Turn:
+def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) -> RoleRollouts:
     """Lines 20-22: marks of pairs from P, and their rewards.
 
     If P has fewer pairs than a batch, nothing is drawn.
@@ -284,13 +276,15 @@ def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) 
     rewards = score(
         step, judge_rewards, marks=marks.rows, pays_format=cfg.pays_format, label="judge"
     )
-    return Turn(marks.rollouts, rewards)
+    return RoleRollouts(marks.rollouts, rewards)
 
 
 # ---- line 23: the update ----
 
 
-def learn(run: Run[Config], step: Place, model: Player, turns: Mapping[str, Turn]) -> Player:
+def learn(
+    run: Run[Config], step: Place, model: Player, played: Mapping[str, RoleRollouts]
+) -> Player:
     """Line 23, section 3: one update for all trained roles, with a baseline for each.
 
     A mini-batch has rollouts of all these roles (section 4.4: "for all three roles
@@ -298,20 +292,14 @@ def learn(run: Run[Config], step: Place, model: Player, turns: Mapping[str, Turn
     role's advantages, or their noise, do.
     """
     cfg = run.cfg
-    trained = {role: turns[role] for role in cfg.trained}
-    advantages = [
-        normalise(step, turn.rewards, scheme="zscore", within=(), label=role)
-        for role, turn in trained.items()
-    ]
-    rollouts = [turn.rollouts for turn in trained.values()]
-    is_one_step = len(trained) * cfg.batch_size <= cfg.mini_batch
-    return run.learn(
+    return learn_jointly(
+        run,
         step,
         model,
-        advantages,
-        rollouts,
+        {name: played[name] for name in cfg.trained},
         cfg.update,
-        rows_per_step=None if is_one_step else cfg.mini_batch,
+        rows_per_role=cfg.batch_size,
+        mini_batch=cfg.mini_batch,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -166,11 +167,19 @@ def longest_row(cfg: MethodSettings, name: str, settings: GRPOSettings) -> int:
 def num_gpus(cfg: MethodSettings) -> int:
     """GPUs that the run needs: engines and trainer take turns on them."""
     engines = cfg.num_engines * cfg.engine.tensor_parallel
-    if judge := cfg.judge_engine:
-        # the judge's GPUs begin at a multiple of their number: 5 GPUs and a judge on 2 take 6 + 2
-        each = judge.tensor_parallel
-        engines = -(-engines // each) * each + each
+    if cfg.judge_engine:
+        engines = _with_judge(engines, cfg.judge_engine.tensor_parallel)
     return max(engines, cfg.trainer_processes)
+
+
+def _with_judge(engines: int, judge: int) -> int:
+    """The GPUs that the players' engines and the judge take. The judge's begin at a multiple of
+    their number.
+
+    >>> _with_judge(5, 2)
+    8
+    """
+    return math.ceil(engines / judge) * judge + judge
 
 
 def gpus_here(cfg: MethodSettings) -> int:
@@ -192,8 +201,7 @@ def _gpus_of_engines(cfg: MethodSettings, place: str) -> int:
         engines = cfg.num_engines * cfg.engine.tensor_parallel
     judge = cfg.judge_engine
     if judge and judge.place == place:
-        each = judge.tensor_parallel
-        engines = -(-engines // each) * each + each
+        engines = _with_judge(engines, judge.tensor_parallel)
     return engines
 
 

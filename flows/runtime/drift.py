@@ -94,6 +94,10 @@ class Drift:
         )
         self.first.setdefault(player, means)
 
+    def after_update(self, player: str) -> None:
+        """Forget the steps before this update in which the player was not trained."""
+        self.untrained[player] = 0
+
     def after_skip(self, watch: Watch, at: Place, player: str, policy: str) -> None:
         """Count a step in which no rollout has an advantage, so that the player is unchanged.
 

@@ -48,7 +48,7 @@ def teaching_fleet(machines: Machines, teacher: Policy, student: Policy) -> Flee
     Raises ValueError for a teacher behind an API, which scores no given tokens, and for one whose
     tokens are not the student's.
     """
-    fleet = machines.serving(teacher, judge=True)
+    fleet = machines.serving(teacher, on_judge_engine=True)
     if not isinstance(fleet, Fleet):
         raise ValueError(
             f"the teacher {teacher.weights} is behind an API, which scores no given tokens: name a"

@@ -71,13 +71,13 @@ class Machines:
         )
         return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints, api)
 
-    def serving(self, policy: Policy, judge: bool) -> Fleet | ChatFleet:
+    def serving(self, policy: Policy, on_judge_engine: bool) -> Fleet | ChatFleet:
         """The fleet that samples from a policy: the API's, if it is behind one; else the judges'
-        if `judge`, or the players'."""
+        if `on_judge_engine`, or the players'."""
         if policy.weights.startswith(API):
             assert self.api is not None, "the configuration was checked"
             return self.api
-        if judge:
+        if on_judge_engine:
             return self._judging(policy)
         return self.engines
 

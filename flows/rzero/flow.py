@@ -11,11 +11,11 @@ Departures
 - The share of similar questions is taken over all questions of a step, as in the released code.
 - The paper's batch of 128 is one optimizer step on 128 prompts. The released code, like the paper's
   profiles here, samples 512 prompts a step and takes 32 (Challenger) or 4 (Solver) optimizer steps
-  on them (`mini_batch`). Questions of an incomplete batch wait for the next epoch's order.
-  If fewer questions are kept than a step has, every step has all of them; there it is an error.
+  on them (`mini_batch`). Questions of an incomplete batch wait for the next epoch's order. If fewer
+  questions are kept than a step has, every step has all of them; there it is an error.
 - The KL term is to the base model, the optimizer goes on through all iterations, and ratios are
-  clipped alike on both sides (0.2). In the released code every iteration trains each
-  player with a new optimizer and its starting policy as the reference, and the upper clip is 0.3.
+  clipped alike on both sides (0.2). In the released code every iteration trains each player with a
+  new optimizer and its starting policy as the reference, and the upper clip is 0.3.
 - The Challenger earns what eq. 5 says. In the released code a reply without a question or without
   an answer in a box earns -1, min(p, 1 - p) stands for 1 - 2|p - 1/2|, and its filter keeps shares
   of 0.3 to 0.8 of nine answers. The Solver's reward there is 0.9 for the answer and 0.1 for the
@@ -37,7 +37,7 @@ from functools import partial
 from flows.blocks.controls import permuted
 from flows.blocks.questions import (
     answer,
-    answer_reward,
+    answer_rewards,
     majority,
     readers,
     score_held_out,
@@ -202,7 +202,7 @@ def train_solver(
             comparing=run.cfg.match,
             errors=run.cfg.errors,
         )
-        rewards = score(step, answer_reward, answers=solutions.answers, matches=solutions.matches)
+        rewards = score(step, answer_rewards, answers=solutions.answers, matches=solutions.matches)
         advantages = normalise(step, permuted(run, step, cfg, rewards), scheme="zscore")
         solver = run.learn(
             step,

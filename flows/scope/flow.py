@@ -31,8 +31,7 @@ Departures from the paper
 Where the paper is silent, we follow the released code: clip ranges (low, high) of 0.2, 0.2 and 0.2,
 0.28, a dual clip of 3; 3 to 10 criteria; the grader sees an answer's first 2,048 tokens, and no
 answer above 4,096; four searches in training, and repeated requests to answer outside it;
-difficulty at temperature 0.7, top-p 0.9; for
-reasoning models, a datum per turn.
+difficulty at temperature 0.7, top-p 0.9; for reasoning models, a datum per turn.
 Where we differ from the released code
 - One optimizer step per generation, as in table 9; theirs takes about one per turn of a reasoning
   model's rollout.

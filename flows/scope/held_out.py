@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flows.blocks.evaluation import Exam, open_exam, score_benchmarks
+from flows.blocks.evaluation import BenchmarkEvaluation, open_evaluation, score_benchmarks
 from flows.blocks.questions import held_out_world, no_held_out_tasks
 from flows.run import Player, Role, Run
 from flows.scope.config import Config
@@ -58,18 +58,18 @@ def replay_benchmark(
     run: Run[Config], documents: Table, name: str, searcher: int, answerer: int
 ) -> None:
     """The same on a benchmark whose protocol searches; does nothing for others."""
-    exam = open_exam(run, name, documents)
-    if not isinstance(exam, Exam) or not exam.protocol.searches:
+    evaluation = open_evaluation(run, name, documents)
+    if not isinstance(evaluation, BenchmarkEvaluation) or not evaluation.protocol.searches:
         return
     store = run.place.store
     searched = run.place.iteration(searcher).phase("evaluation")
-    exam.take_after(
+    evaluation.evaluate_after(
         run.place.iteration(answerer).phase("replay").step(searcher),
         player_of(run, "solver", answerer).policy,
-        last_turn_of(exam.answering_role),
-        prompts=store.get(searched.address("prompts", exam.label)),
-        rollouts=store.get(searched.address("rollouts", exam.label)),
-        name=f"{exam.label}, searches of {searcher}",
+        last_turn_of(evaluation.answering_role),
+        prompts=store.get(searched.address("prompts", evaluation.label)),
+        rollouts=store.get(searched.address("rollouts", evaluation.label)),
+        name=f"{evaluation.label}, searches of {searcher}",
     )
 
 

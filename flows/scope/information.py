@@ -2,8 +2,8 @@
 rubric beyond it.
 
     I(q; d)          = E[log C(q|d) - log mean_d' C(q|d')]                           at most log n
-    I(rubric; d | q) = E[log J(rubric|q,d) - log sum_d' w(d') J(rubric|q,d')],       w(d') = C(q|d')
-    / sum C(q|d')
+    I(rubric; d | q) = E[log J(rubric|q,d) - log sum_d' w(d') J(rubric|q,d')]
+    w(d')            = C(q|d') / sum_d'' C(q|d'')
 
 over the task's own document d and n - 1 others that could have led there: those that the Challenger
 retrieved, the nearest to the task's text, and some drawn at random. C is the Challenger's
@@ -109,7 +109,7 @@ def _measure(
         element=ELEMENT[role.name],
         policy=policy,
         dialogue=role.dialogue,
-        fleet=scope.run.machines.serving(policy, role.judge),
+        fleet=scope.run.machines.serving(policy, role.on_judge_engine),
         label=role.name,
     )
 
@@ -152,7 +152,7 @@ def rubric_prompts(
     written = {
         row["task_id"]: row["judge_rollout_id"] for row in rubrics if row["criterion"] is not None
     }
-    marked: list[Any] = [
+    with_rubric: list[Any] = [
         {**t, "rollout_id": written[t["task_id"]]} for t in tasks if t["task_id"] in written
     ]
-    return openings(marked, documents, near, drawn, ask=ask, with_each=with_each)
+    return openings(with_rubric, documents, near, drawn, ask=ask, with_each=with_each)

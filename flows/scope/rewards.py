@@ -159,7 +159,7 @@ def challenger_rewards(
     graded = grades(answers, rubrics, judgments, min_coverage)
     passed = passing(tasks, gates)
     answers_of = rows_by("task_id", answers)
-    marked = set(criteria_of(rubrics))
+    with_rubric = set(criteria_of(rubrics))
     gates_of = rows_by("task_id", gates)
     rubrics_of = rows_by("task_id", rubrics)
     for task in tasks:
@@ -168,14 +168,14 @@ def challenger_rewards(
         all_grades = [graded.get(answer["rollout_id"]) for answer in answers_of[task["task_id"]]]
         counted = [grade for grade in all_grades if grade and grade.g is not None]
         g_bar = mean_of(grade.g for grade in counted)
-        is_void = task["text"] is None or (passes and task["task_id"] not in marked)
+        is_void = task["text"] is None or (passes and task["task_id"] not in with_rubric)
         total = 0.0
         if not is_void:
             total = challenger_reward(form["total"], passes, g_bar, settings)
         parts = {
             **_format_parts(form),
             "passed_gates": float(passes),
-            "has_rubric": float(task["task_id"] in marked),
+            "has_rubric": float(task["task_id"] in with_rubric),
             "num_rollouts": float(len(counted)),
             "num_met": float(sum(grade.num_met for grade in counted)),
             "num_criteria": float(sum(grade.num_criteria for grade in counted)),

@@ -103,7 +103,7 @@ class Roles:
             reasoning=cfg.dialogues.reasoning,
             chat_template=cfg.dialogues.chat_template,
         )
-        role = partial(Role, player="judge", judge=True, dialogue=dialogue)
+        role = partial(Role, player="judge", on_judge_engine=True, dialogue=dialogue)
         temperature = judge.screens_at(cfg.dialogues.reasoning)
         self.gates = role(
             "gate",
@@ -155,7 +155,7 @@ class Roles:
             "grade",
             templates=(self.template("grade"),),
             variables=partial(
-                grade,
+                show_answers_to_grader,
                 model=base,
                 seen=judge.graded_answer_tokens,
                 graded=judge.ungraded_answer_tokens,
@@ -262,11 +262,11 @@ def write_rubric(
 
 def tasks_with_rubric(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
     """Solver, l.10: only the text of every task that has a rubric; no document, no criterion."""
-    marked = criteria_of(rubrics)
-    return readable_tasks(task for task in tasks if task["task_id"] in marked)
+    with_rubric = criteria_of(rubrics)
+    return readable_tasks(task for task in tasks if task["task_id"] in with_rubric)
 
 
-def grade(
+def show_answers_to_grader(
     answers: list[Answer],
     rubrics: list[Criterion],
     tasks: list[Task],

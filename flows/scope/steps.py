@@ -265,16 +265,7 @@ def grade(scope: Scope, step: Place, *, answers: Table, rubrics: Tables, tasks: 
     prompts, rollouts = scope.run.sample(
         step, role, scope.run.model("grader"), answers=answers, rubrics=rubrics, tasks=tasks
     )
-    return read_judgments(
-        step,
-        rollouts,
-        prompts,
-        rubrics,
-        answers,
-        read=scope.roles.read_verdict,
-        oracle=scope.oracle,
-        label=role.name,
-    )
+    return _judgments(scope, step, role, prompts, rollouts, rubrics=rubrics, answers=answers)
 
 
 def grade_canaries(
@@ -284,12 +275,26 @@ def grade_canaries(
     prompts, rollouts = scope.run.sample(
         step, role, scope.run.model("grader"), rubrics=rubrics, tasks=tasks
     )
+    return _judgments(scope, step, role, prompts, rollouts, rubrics=rubrics, answers=())
+
+
+def _judgments(
+    scope: Scope,
+    step: Place,
+    role: Role,
+    prompts: Table,
+    rollouts: Table,
+    *,
+    rubrics: Tables,
+    answers: Tables,
+) -> Table:
+    """The verdicts that are read from the rollouts of a grader's role."""
     return read_judgments(
         step,
         rollouts,
         prompts,
         rubrics,
-        (),
+        answers,
         read=scope.roles.read_verdict,
         oracle=scope.oracle,
         label=role.name,

@@ -16,8 +16,8 @@ Departures
   `english` all responders reason step by step (in the paper, of financial mathematics alone) and
   answer as shortly as they can, a question joins several documents (the paper: all) and cannot be
   answered without them, and the verifier has three more grounds for a no.
-- DocMath-Eval's rule, which ignores scales and some signs, and a judge score
-  it; short-context benchmarks are asked for a box or a letter, since the paper does not say how.
+- DocMath-Eval's rule, which ignores scales and some signs, and a judge score it; short-context
+  benchmarks are asked for a box or a letter, since the paper does not say how.
 - Advantages divide by the population standard deviation (`advantage_std`).
 - A batch short of groups is an error or, by `sampling.short_batch`, smaller; it is never padded.
 As in the released code, but not in the paper

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from flows.blocks.evaluation import score_benchmarks
-from flows.blocks.long_context import QuestionSet, held_right, measure
+from flows.blocks.long_context import QuestionSet, accepted_rollouts, measure
 from flows.blocks.questions import answer
 from flows.run import Player
 from flows.spell.config import Baseline
@@ -126,7 +126,7 @@ def probe_questions(spell: Spell, iteration: Place, rounds: tuple[Round, ...]) -
     responses = answer(
         spell.run,
         place,
-        replace(spell.roles.responder, judge="prober" in spell.run.models),
+        replace(spell.roles.responder, on_judge_engine="prober" in spell.run.models),
         prober,
         group_size=num_answers,
         compare=spell.rule,
@@ -155,7 +155,7 @@ def difficulty(
 ) -> Iterator[tuple[str, float]]:
     """Yield `difficulty` of every answered question, 1 - pass@1 by the rule or the judge, and the
     same value again as `difficulty_<type>`. Replies that were never sampled do not count."""
-    right_answers = held_right(matches, judged)
+    right_answers = accepted_rollouts(matches, judged)
     answers_of = rows_by("task_id", sampled(answers))
     for task in tasks:
         answer_ids = [row["rollout_id"] for row in answers_of[task["task_id"]]]

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from flows.benchmarks import asking
+from flows.benchmarks.item_prompts import benchmark_template
+from flows.benchmarks.judges import yes_or_no
 from flows.blocks.long_context import answers_to_judge
 from flows.run import Role, templates
 from flows.settings.profile import home
@@ -99,14 +100,14 @@ class Roles:
                 form=cfg.form_of("judge", lines.VOTE_FORM),
             ),
             dialogue=no_limit,
-            judge=True,
+            on_judge_engine=True,
         )
         self.examiner = replace(
             self.judge,
             name="examiner",
-            templates=(asking.templates("english", "present"),),
+            templates=(benchmark_template("english", "present"),),
             sampling=Sampling(temperature=0, max_tokens=cfg.evaluation.judge_tokens),
-            read=reads("vote", asking.verdict),
+            read=reads("vote", yes_or_no),
             dialogue=Dialogue(),
         )
 
@@ -136,7 +137,7 @@ class Roles:
             dialogue=dialogues.one_reply.model_copy(
                 update={"prompt_tokens": dialogues.input_tokens}
             ),
-            judge=cfg.models.questioner is not None,
+            on_judge_engine=cfg.models.questioner is not None,
         )
 
     def held_out_responder(

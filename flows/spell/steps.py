@@ -11,7 +11,7 @@ from functools import partial
 
 from flows.blocks.controls import permuted
 from flows.blocks.corpora import world_of_corpus
-from flows.blocks.questions import answer, watch_asked
+from flows.blocks.questions import answer, watch_questions_and_answers
 from flows.run import Player, Role, Run
 from flows.spell.config import Config
 from flows.spell.corpus import ClusteredCorpus, open_prepared
@@ -359,18 +359,13 @@ def watch_rounds(spell: Spell, step: Place, player: Player, rounds: Sequence[Rou
     An alarm is raised if questions are empty or copies, or should not have passed, or if, where the
     truth is known, references are wrong, votes err or wrong answers are rewarded.
     """
-    sound = None
-    oracle = None
-    world = spell.run.world
-    if spell.fixed_questions is None and world is not None:
-        sound = world.sound
-        oracle = world.oracle
-    watch_asked(
+    # no world knows the truth about fixed questions
+    world = spell.run.world if spell.fixed_questions is None else None
+    watch_questions_and_answers(
         spell.run,
         step,
         player.policy.id,
-        sound,
-        oracle,
+        world,
         tasks=[r.questions.tasks for r in rounds],
         answers=[r.answers for r in rounds],
         rewards=[r.rewards.responder for r in rounds],

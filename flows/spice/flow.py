@@ -28,12 +28,12 @@ Departures
 from __future__ import annotations
 
 from flows.blocks.controls import permuted
-from flows.blocks.questions import answer, score_held_out, watch_asked
+from flows.blocks.questions import answer, score_held_out, watch_questions_and_answers
 from flows.method import method
 from flows.run import Player, Run
+from flows.spice import rewards
 from flows.spice.config import Config
 from flows.spice.measures import describe_questions, probe
-from flows.spice.rewards import challenger_reward, reasoner_reward
 from flows.spice.roles import Roles
 from flows.spice.steps import Questions, Spice, ask_questions, open_corpora, sample_documents
 from tasks.keep import Limit, Query, keep
@@ -103,7 +103,7 @@ def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[P
 
     challenger_rewards = score(  # l.8-13, eq. 1
         step,
-        challenger_reward,
+        rewards.challenger_rewards,
         tasks=tasks,
         left_out=left_out,
         answers=answers.answers,
@@ -122,19 +122,17 @@ def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[P
     )
     reasoner_rewards = score(  # l.18-20
         step,
-        reasoner_reward,
+        rewards.reasoner_rewards,
         answers=answers.answers,
         matches=answers.matches,
         drawn=drawn,
         label="reasoner",
     )
-    world = run.world
-    watch_asked(
+    watch_questions_and_answers(
         run,
         step,
         player.policy.id,
-        world and world.sound,
-        world and world.oracle,
+        run.world,
         tasks=tasks,
         chosen=drawn,
         shown={"documents": spice.corpora},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flows.blocks.questions import answer, correctness
+from flows.blocks.questions import Describe, answer, correctness
 from flows.run import Player, Run
 from flows.spice.steps import Attempts, Questions, Spice, ask_round, sample_documents
 from tasks.evaluate import evaluate
@@ -15,7 +15,6 @@ from warehouse.store import Place
 QUESTIONS = "questions asked"
 FIXED_REASONER = "fixed Reasoner"
 FIXED_CHALLENGER = "fixed Challenger"
-Describe = Callable[[Task], Iterator[tuple[str, float]]]
 
 
 def describe_questions(

@@ -1,7 +1,7 @@
 """SPICE's rewards. Equation numbers are those of arXiv 2510.24684.
 
 A reward of the Challenger is a pure function of a question's pass rate, the share of its answers
-that are right. `challenger_reward` and `reasoner_reward` make the rows of `rewards`.
+that are right. `challenger_rewards` and `reasoner_rewards` make the rows of `rewards`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from flows.blocks.difficulty_reward import RIVALS
-from flows.blocks.questions import answer_reward, correctness
+from flows.blocks.questions import answer_rewards, correctness
 from tasks.score import scored
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Match, Row, Selection, Task
@@ -34,7 +34,7 @@ def variance_reward(pass_rate: float) -> float:
 CHALLENGER: dict[str, Callable[[float], float]] = {"variance": variance_reward, **RIVALS}
 
 
-def challenger_reward(
+def challenger_rewards(
     tasks: list[Task],
     left_out: list[Selection],
     answers: list[Answer],
@@ -74,7 +74,7 @@ def challenger_reward(
         yield scored(task, CHALLENGER[reward](rate), parts, group=document_id, score=rate)
 
 
-def reasoner_reward(
+def reasoner_rewards(
     answers: list[Answer], matches: list[Match], drawn: list[Selection]
 ) -> Iterator[Row]:
     """Yield 1 or 0 (section 2.3) for every answer to a question that `drawn` keeps for training.
@@ -82,4 +82,4 @@ def reasoner_reward(
     A group is one question's answers. An answer that could not be compared is unscorable.
     """
     kept = {row["task_id"] for row in drawn if row["kept"]}
-    yield from answer_reward([answer for answer in answers if answer["task_id"] in kept], matches)
+    yield from answer_rewards([answer for answer in answers if answer["task_id"] in kept], matches)

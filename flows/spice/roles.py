@@ -66,7 +66,7 @@ class Roles:
             dialogue=dialogues.one_reply,
             player="challenger",
             system=dialogues.system,
-            judge=cfg.models.challenger is not None,
+            on_judge_engine=cfg.models.challenger is not None,
         )
         self.challenger = Role(
             name="question",
@@ -78,7 +78,7 @@ class Roles:
             dialogue=dialogues.one_reply,
             player="challenger",
             system=dialogues.system,
-            judge=cfg.models.challenger is not None,
+            on_judge_engine=cfg.models.challenger is not None,
         )
         self.reasoner = Role(
             name="reasoner",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from flows.blocks.evaluation import score_benchmarks
 from flows.blocks.questions import (
+    Describe,
     answer,
     as_evaluated,
     correctness,
@@ -22,7 +23,6 @@ from warehouse.schemas import Answer, Match, Reward, Selection, Task
 from warehouse.store import Place, Table
 
 QUESTIONS = "questions asked"
-Describe = Callable[[Task], Iterator[tuple[str, float]]]
 
 
 def score_held_out(

@@ -79,7 +79,7 @@ class Roles:
             into=ANSWERS,
             read=reads("answer", read_checked),
             dialogue=cfg.dialogues.one_reply,
-            judge=cfg.models.checker is not None,
+            on_judge_engine=cfg.models.checker is not None,
         )
 
     def _sampling(self, final: str) -> Sampling:

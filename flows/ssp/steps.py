@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from flows.blocks.controls import permuted
 from flows.blocks.corpora import open_documents, world_of_corpus
-from flows.blocks.questions import ComparedAnswers, answer, answer_reward, watch_asked
+from flows.blocks.questions import (
+    ComparedAnswers,
+    answer,
+    answer_rewards,
+    watch_questions_and_answers,
+)
 from flows.run import Player, Run
 from flows.ssp.config import Config
 from flows.ssp.readers import answer_of, queries_of, rules
@@ -269,7 +274,7 @@ def reward(
     )
     solver = score(
         step,
-        answer_reward,
+        answer_rewards,
         answers=answers.answers,
         matches=answers.matches,
         label="solver",
@@ -289,13 +294,11 @@ def watch(
 ) -> None:
     """Raise Alarm, before the update, if questions are empty or copies, or too many that passed are
     not sound, as an auditor says or, in a built-in world, its rules."""
-    world = run.world
-    watch_asked(
+    watch_questions_and_answers(
         run,
         step,
         policy.policy.id,
-        world and world.sound,
-        world and world.oracle,
+        run.world,
         tasks=questions.tasks,
         chosen=valid.selections,
         shown={"documents": documents},

@@ -12,7 +12,13 @@ Departures
 
 from __future__ import annotations
 
-from flows.blocks.questions import answer_reward, compare_answers, majority, readers, score_held_out
+from flows.blocks.questions import (
+    answer_rewards,
+    compare_answers,
+    majority,
+    readers,
+    score_held_out,
+)
 from flows.method import method
 from flows.run import Player, Role, Run, templates
 from flows.ttrl.config import Config
@@ -43,7 +49,7 @@ def ttrl_iteration(run: Run[Config]) -> Player:
             matches = compare_answers(
                 step, solutions.rows, tasks, labels=labels, compare=agree, comparing=cfg.match
             )
-            rewards = score(step, answer_reward, answers=solutions.rows, matches=matches)
+            rewards = score(step, answer_rewards, answers=solutions.rows, matches=matches)
             advantages = normalise(step, rewards, scheme="zscore")
             player = run.learn(step, player, advantages, solutions.rollouts, cfg.update)
         score_held_out(run, iteration, solver, player)

@@ -11,7 +11,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flows.worlds.encyclopaedia import ATTRIBUTES, LINKS, NAMES, VALUES, fact, path_phrase
+from flows.worlds.encyclopaedia import (
+    ATTRIBUTES,
+    LINKS,
+    NAMES,
+    VALUES,
+    fact,
+    follow_links,
+    parse_path,
+    path_phrase,
+)
 
 GOODS = ("gold", "salt", "silk", "wine", "iron", "wool")
 MOST = 10  # the largest quantity of a good
@@ -60,7 +69,6 @@ def write_question(question: Question) -> str:
     return f"what is the {question.relation} of {phrase} ?"
 
 
-_PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
 _OF_ONE = re.compile(r"what is the (\w+) of (.+) \?")
 _NUMBER_OF = re.compile(r"how many (\w+) is ([\w-]+) that of (.+) \?")
 
@@ -79,14 +87,13 @@ def parse_question(text: str) -> Question | None:
 
 def _about_path(relation: str, phrase: str, operation: str = "") -> Question | None:
     """The question about the end of the path that a phrase states."""
-    path = _PATH.fullmatch(phrase)
+    path = parse_path(phrase)
     if path is None:
         return None
-    # "the ally of the ruler of Baba": every third word from the second on, the last link first
-    links = tuple(path[1].split()[1::3][::-1])
-    if set(links) - set(LINKS) or path[2] in ("the", "of"):
+    entity, links = path
+    if entity in ("the", "of"):
         return None
-    return Question(relation, path[2], links, operation)
+    return Question(relation, entity, links, operation)
 
 
 def calculate(value: str, operation: str) -> str:
@@ -152,12 +159,7 @@ class Cluster:
 
     def chain(self, entity: str, links: Sequence[str]) -> list[str] | None:
         """The entities on a path, start and end included; None when a link does not exist here."""
-        chain = [entity]
-        for link in links:
-            chain.append(self.facts.get(chain[-1], {}).get(link, ""))
-        if all(name in self.facts for name in chain):
-            return chain
-        return None
+        return follow_links(self.facts, entity, links)
 
     def true_answer(self, question: Question | None) -> str | None:
         """A value or a number; None if the cluster has no such fact."""

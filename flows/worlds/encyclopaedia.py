@@ -7,7 +7,7 @@ be checked by rule: `oracle` gives the truth that a run's model verdicts are com
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LINKS = ("ruler", "founder", "teacher", "rival", "ally", "patron")
@@ -28,7 +28,7 @@ GENERIC_SENTENCES = {
 # The entity comes first, so that a model reading from left to right knows whose relation it is.
 FACT_SENTENCES = (
     "{e} has {r} {v} .",
-    "{e} has {r} {v} .",
+    "{e} has {r} {v} .",  # again: this sentence is drawn twice as often as each of the others
     "{e} keeps {r} {v} .",
     "{e} claims {r} {v} .",
     "today {e} has {r} {v} .",
@@ -110,6 +110,41 @@ def path_phrase(entity: str, path: Sequence[str]) -> str:
     return phrase
 
 
+def parse_path(phrase: str) -> tuple[str, tuple[str, ...]] | None:
+    """The entity and the links, in order, of a phrase as `path_phrase` writes it; None for another
+    phrase, or one with an unknown link.
+
+    >>> parse_path("the ally of the ruler of Baba")
+    ('Baba', ('ruler', 'ally'))
+    """
+    path = _PATH.fullmatch(phrase)
+    if path is None:
+        return None
+    # every third word from the second on, the last link first
+    links = tuple(path[1].split()[1::3][::-1])
+    if set(links) - set(LINKS):
+        return None
+    return path[2], links
+
+
+_PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
+
+
+def follow_links(
+    facts: Mapping[str, Mapping[str, str]], entity: str, links: Sequence[str]
+) -> list[str] | None:
+    """The entities on a path from `entity`, both ends included; None if `facts` lacks one.
+
+    `links` names the link to follow from each, such as "ruler".
+    """
+    chain = [entity]
+    for link in links:
+        chain.append(facts.get(chain[-1], {}).get(link, ""))
+    if all(name in facts for name in chain):
+        return chain
+    return None
+
+
 def attribute_phrase(attributes: Sequence[str]) -> str:
     """
     >>> attribute_phrase(["craft", "food", "metal"])
@@ -144,7 +179,6 @@ def _pattern(sentence: str) -> re.Pattern[str]:
 _TASK_PATTERNS = {kind: _pattern(sentence) for kind, sentence in TASK_SENTENCES.items()}
 _GENERIC_PATTERNS = {kind: _pattern(sentence) for kind, sentence in GENERIC_SENTENCES.items()}
 _ATTRIBUTE_LIST = re.compile(r"\w+(?: , \w+)*(?: and \w+)?")
-_PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
 
 
 def parse_task(text: str) -> Task | None:
@@ -168,17 +202,16 @@ def follows_grammar(text: str) -> bool:
 
 
 def _parse_specific(task_type: str, *, subject: str, attribute_list: str) -> Task | None:
-    path = _PATH.fullmatch(subject)
-    if path is None or path[2] not in _NAME_SET or not _ATTRIBUTE_LIST.fullmatch(attribute_list):
+    path = parse_path(subject)
+    if path is None or not _ATTRIBUTE_LIST.fullmatch(attribute_list):
         return None
+    entity, links = path
     attributes = tuple(word for word in attribute_list.split() if word not in (",", "and"))
-    # "the ally of the ruler of Baba": every third word from the second on, the last link first
-    links = tuple(path[1].split()[1::3][::-1])
-    if set(links) - set(LINKS) or set(attributes) - set(ATTRIBUTES):
+    if entity not in _NAME_SET or set(attributes) - set(ATTRIBUTES):
         return None
     if len(set(attributes)) < len(attributes):
         return None
-    return Task(task_type, path[2], links, attributes)
+    return Task(task_type, entity, links, attributes)
 
 
 class World:
@@ -219,16 +252,11 @@ class World:
         return [r for r in self.facts[entity] if r not in LINKS]
 
     def chain(self, entity: str, path: Sequence[str]) -> list[str] | None:
-        """The entities on a path from `entity`, both ends included.
+        """The entities on a path from `entity`, both ends included; None if this world lacks one.
 
-        `path` names the link to follow from each, such as "ruler". None if this world lacks one.
+        `path` names the link to follow from each, such as "ruler".
         """
-        chain = [entity]
-        for link in path:
-            chain.append(self.facts.get(chain[-1], {}).get(link, ""))
-        if all(name in self.facts for name in chain):
-            return chain
-        return None
+        return follow_links(self.facts, entity, path)
 
     def true_facts(self, task: Task | None) -> list[str] | None:
         """What a perfect answer states, in the task's order; None if the task is generic or the

@@ -21,10 +21,9 @@ Kind = Literal["total", "unknown", "most"]
 KINDS: dict[Kind, float] = {"total": 0.4, "unknown": 0.15, "most": 0.45}
 MATHEMATICS: tuple[Kind, ...] = ("total", "unknown")
 ORDINALS = (
-    *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"),
-    *("ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth"),
-    "sixteenth",
-)
+    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth",
+    "ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth",
+)  # fmt: skip
 NUM_ITEMS = 6
 NUM_ITEMS_LONG = len(ORDINALS)
 FEWEST_ASKED = 2

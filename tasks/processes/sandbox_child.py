@@ -306,7 +306,9 @@ def played(libc, job):
     has_ended = reason is None and ends(child)
     os.kill(child, signal.SIGKILL)
     status, usage = os.wait4(child, 0)[1:]
-    result = {"reason": reason} if reason else read(said, status if has_ended else 0, usage, job)
+    if not has_ended:
+        status = 0  # it had to be killed here
+    result = {"reason": reason} if reason else read(said, status, usage, job)
     return {**result, "seconds": time.monotonic() - began}
 
 

@@ -170,14 +170,14 @@ def value_says(value: float, error: float | None = None) -> str:
     return f"{value:.4g}{spread}"
 
 
-def progress(rows: Iterable[Row]) -> list[float]:
+def x_of_steps(rows: Iterable[Row]) -> list[float]:
     """The x of each row: where its step ended, if the row has its `span` of time.
 
     Otherwise step k of K in iteration t lies at t - 1 + (k - 1/2) / K. A row without a step lies
     at t.
 
     >>> steps = [{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}]
-    >>> progress([*steps, {"iteration": 3, "step": None}])
+    >>> x_of_steps([*steps, {"iteration": 3, "step": None}])
     [1.25, 1.75, 3]
     """
     rows = list(rows)

@@ -17,8 +17,8 @@ from tasks.reports.draw import (
     hover,
     iteration_axis,
     legend,
-    progress,
     value_says,
+    x_of_steps,
 )
 from tasks.reports.percent import percent
 from warehouse.schemas import Row
@@ -268,7 +268,7 @@ def _weighted_mean(rows: list[Row]) -> float:
 
 def _paint_steps(axes: Any, of_name: dict[str, list[Row]], colours: Colours, ylabel: str) -> None:
     for name, rows in of_name.items():
-        x = progress(rows)
+        x = x_of_steps(rows)
         y = [r["mean"] for r in rows]
         line_x, line_y = gapped(rows, x, y)
         marker = _marker(rows)
@@ -441,7 +441,7 @@ def _substeps(rows: list[Row]) -> list[float]:
         iteration = key[0]
         num_before[iteration] += 1
         number[key] = num_before[iteration]
-    return progress(
+    return x_of_steps(
         [{**r, "step": number[r["iteration"], r["step"], r["optimizer_step"]]} for r in rows]
     )
 

@@ -13,8 +13,8 @@ from tasks.reports.draw import (
     draw,
     iteration_axis,
     legend,
-    progress,
     short,
+    x_of_steps,
 )
 from tasks.reports.learning import BY_TIME
 from tasks.reports.percent import percent
@@ -103,7 +103,7 @@ def _paint(axes: Any, of_type: dict[str, list[Row]], column: str, ylabel: str, t
     colours = Colours()
     for task_type, rows in of_type.items():
         axes.plot(
-            progress(rows),
+            x_of_steps(rows),
             [r[column] for r in rows],
             marker="o",
             markersize=3,
@@ -119,7 +119,7 @@ def _paint(axes: Any, of_type: dict[str, list[Row]], column: str, ylabel: str, t
 def _paint_disagreements(axes: Any, of_type: dict[str, list[Row]]) -> None:
     colours = Colours()
     for task_type, rows in of_type.items():
-        x = progress(rows)
+        x = x_of_steps(rows)
         colour = colours[task_type]
         differ = [100 * _num_differ(r) / r["n"] for r in rows]
         votes_only = [100 * r["num_votes_only"] / r["n"] for r in rows]

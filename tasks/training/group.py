@@ -6,7 +6,6 @@ They start together, train job after job, and end with the flow.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import socket
@@ -21,8 +20,7 @@ from typing import Any, Literal, Protocol
 
 from tasks.engines.gpus import devices
 from tasks.engines.node_host import Seat
-from tasks.processes.child_process import parent_variables
-from tasks.training.environment import inherited, own_variables
+from tasks.training.environment import member_environment
 from tasks.training.grpo import UpdateJob, UpdateResult
 from tasks.training.member import ADDRESS
 from tasks.training.node_member import NodeMember
@@ -117,7 +115,9 @@ class Group:
         elif not self.members:
             meeting = meeting_place(self.num_processes)
             for rank in range(self.num_processes):
-                environment = inherited(os.environ) | parent_variables() | self.environment()
+                environment = member_environment(
+                    self.device, self.threads, self.num_processes, self.gpus()
+                )
                 if meeting:
                     environment |= meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
                 self.members.append(LocalMember(self.program, self.log_file, environment))
@@ -249,15 +249,14 @@ class Group:
             member.close(patience_s)
         self.members = []
 
-    def environment(self) -> dict[str, str]:
-        """The environment variables of the processes of this machine.
+    def gpus(self) -> list[str] | None:
+        """The GPUs that a process of this machine may see; None if it may see all.
 
         TRL refuses a lone process that sees several GPUs.
         """
-        gpus = None
         if self.device == "cuda" and self.num_processes == 1:
-            gpus = devices(1, 0)
-        return own_variables(self.device, self.threads, self.num_processes, gpus)
+            return devices(1, 0)
+        return None
 
 
 def seats_for(num_processes: int, device: str, seats: Sequence[Seat]) -> list[Seat]:

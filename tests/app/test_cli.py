@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from flows.app.command import ask, cli, distil, launch, make_tasks, tune
+from flows.app.command import ask, cli, distil, make_tasks, parameters, tune
 from flows.app.command.candidates import own_run
 from flows.app.service import services
 from flows.app.service.deployments import flow_names
@@ -313,18 +313,18 @@ def test_a_gpu_profile_is_refused_without_a_gpu(
 
 
 def test_settings_are_toml_values_or_strings() -> None:
-    assert launch.read_setting("solver.steps=4") == ("solver.steps", 4)
-    assert launch.read_setting("pool.window=[0.1, 0.9]") == ("pool.window", [0.1, 0.9])
-    assert launch.read_setting("judge.quality_gates=false") == ("judge.quality_gates", False)
-    assert launch.read_setting("seed=1\nseed=2") == ("seed", "1\nseed=2")
-    assert launch.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
+    assert parameters.read_setting("solver.steps=4") == ("solver.steps", 4)
+    assert parameters.read_setting("pool.window=[0.1, 0.9]") == ("pool.window", [0.1, 0.9])
+    assert parameters.read_setting("judge.quality_gates=false") == ("judge.quality_gates", False)
+    assert parameters.read_setting("seed=1\nseed=2") == ("seed", "1\nseed=2")
+    assert parameters.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
 
 
 def test_settings_are_json_values_too() -> None:
     group = {"model": "a b", "max_logprobs": None}
-    assert launch.read_setting(f"judge_engine={json.dumps(group)}") == ("judge_engine", group)
-    assert launch.read_setting(r'stop="\ud83d\ude00"') == ("stop", "😀")
-    assert launch.read_setting("given={mine}.jsonl") == ("given", "{mine}.jsonl")
+    assert parameters.read_setting(f"judge_engine={json.dumps(group)}") == ("judge_engine", group)
+    assert parameters.read_setting(r'stop="\ud83d\ude00"') == ("stop", "😀")
+    assert parameters.read_setting("given={mine}.jsonl") == ("given", "{mine}.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -337,14 +337,14 @@ def test_settings_are_json_values_too() -> None:
 )
 def test_a_word_of_python_is_refused_with_the_word_to_write(text: str, right: str) -> None:
     with pytest.raises(ValueError, match=f"--set {re.escape(text)}: write {re.escape(right)}$"):
-        launch.read_setting(text)
-    assert launch.read_setting('models.start="None"') == ("models.start", "None")
+        parameters.read_setting(text)
+    assert parameters.read_setting('models.start="None"') == ("models.start", "None")
 
 
 def test_a_list_of_groups_is_shown_as_it_can_be_set() -> None:
     command = ["settings", "spell-iteration", "baselines", "--profile", "smollm2"]
     shown = CliRunner().invoke(cli.main, command).output.splitlines()[0]
-    key, value = launch.read_setting(shown.replace(" = ", "=", 1))
+    key, value = parameters.read_setting(shown.replace(" = ", "=", 1))
     assert key == "evaluation.baselines"
     cfg = profile.load(Spell, "smollm2")
     assert profile.load(Spell, "smollm2", {key: value}) == cfg and cfg.evaluation.baselines
@@ -435,7 +435,7 @@ def test_models_of_one_name_in_different_folders_have_runs_of_their_own(tmp_path
 def test_a_flow_run_has_the_models_of_the_one_who_asks(monkeypatch) -> None:
     monkeypatch.setenv("HF_HOME", "/large/hub")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    passed = launch.environment()
+    passed = parameters.environment()
     assert passed["HF_HOME"] == "/large/hub" and "HF_TOKEN" not in passed
 
 
@@ -458,7 +458,7 @@ def test_a_flow_names_its_run_after_method_profile_and_corpus(
         Method, "run", lambda self, request, *_: asked.append((self.name, request.run))
     )
     assert (
-        launch.find_method(flow)(profile=profile, corpus=corpus)
+        parameters.find_method(flow)(profile=profile, corpus=corpus)
         == name
         == default_run(flow, profile, corpus)
     )
@@ -511,16 +511,16 @@ def test_a_damaged_table_is_an_error_in_words(
 )
 def test_a_run_cannot_lie_outside_its_folder_or_hide_from_the_views(name):
     with pytest.raises(ValueError, match="a run cannot be called"):
-        launch.make_parameters("micro", name)
+        parameters.make_parameters("micro", name)
     with pytest.raises(ValueError, match="a run cannot be called"):
         Request(flow="scope-iteration", profile="micro", run=name)
 
 
 def test_a_run_may_be_called_in_any_language():
     names = ["qwen2.5-7b", "lauf_ü", "测试", "7"]
-    assert [launch.make_parameters("micro", name)["run"] for name in names] == names
+    assert [parameters.make_parameters("micro", name)["run"] for name in names] == names
     with pytest.raises(ValueError, match=r"at most 100 letters \(fewer if"):
-        launch.make_parameters("micro", "测" * 34)
+        parameters.make_parameters("micro", "测" * 34)
 
 
 def test_help_names_every_flow_and_the_version_is_told() -> None:

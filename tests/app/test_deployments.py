@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.app.command import launch
+from flows.app.command import parameters
 from flows.app.service import services
 from flows.app.service.deployments import (
     as_prefect_stores_it,
@@ -70,15 +70,15 @@ def test_a_profile_is_a_deployment_in_the_pool_of_its_device(site):
 
 
 def test_a_flow_is_found_by_its_name_and_a_profile_by_its_own(site):
-    assert list(launch.deployments_of("maze-iteration", site)) == ["large-8gpu", "micro"]
+    assert list(parameters.deployments_of("maze-iteration", site)) == ["large-8gpu", "micro"]
     with pytest.raises(
         ValueError, match="no flow 'maze'; there are chess-iteration, maze-iteration"
     ):
-        launch.deployments_of("maze", site)
+        parameters.deployments_of("maze", site)
     with pytest.raises(
         ValueError, match="maze-iteration has no profile 'huge'; there are large-8gpu, micro"
     ):
-        launch.find_deployment("maze-iteration", "huge", site)
+        parameters.find_deployment("maze-iteration", "huge", site)
 
 
 def test_prefect_stores_where_a_flow_is_and_the_pool_by_its_name(site):
@@ -136,7 +136,7 @@ def test_a_flow_with_a_syntax_error_is_named_with_its_line(site):
     """Every command that starts a flow reads all of them, so it may be another's."""
     (site.root / "flows" / "chess" / "flow.py").write_text("from x import y\nfrom class import z\n")
     with pytest.raises(ValueError, match=r"flows/chess/flow\.py, line 2: invalid syntax"):
-        launch.find_deployment("maze-iteration", "micro", site)
+        parameters.find_deployment("maze-iteration", "micro", site)
 
 
 def test_a_profile_that_is_no_toml_is_named_with_its_line(site):
@@ -144,8 +144,8 @@ def test_a_profile_that_is_no_toml_is_named_with_its_line(site):
     with pytest.raises(
         ValueError, match=r"chess/profiles/micro\.toml is not valid TOML: Invalid value \(at line 2"
     ):
-        launch.find_deployment("chess-iteration", "micro", site)
-    assert launch.find_deployment("maze-iteration", "micro", site)["name"] == "micro"
+        parameters.find_deployment("chess-iteration", "micro", site)
+    assert parameters.find_deployment("maze-iteration", "micro", site)["name"] == "micro"
 
 
 def test_a_project_that_has_a_prefect_file_is_deployed_by_it(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.app.command import documents
-from flows.app.command.launch import make_parameters
+from flows.app.command.parameters import make_parameters
 from flows.app.service.site import Site
 from flows.settings import profile
 from flows.spell.config import Config as Spell

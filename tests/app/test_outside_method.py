@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.app.command import cli
-from flows.app.command.launch import check_settings, find_deployment, find_flow, find_method
+from flows.app.command.parameters import check_settings, find_deployment, find_flow, find_method
 from flows.app.service import services
 from flows.app.service.api import API
 from flows.app.service.deployments import as_prefect_stores_it, declared, outside_folders

@@ -14,7 +14,6 @@ from fastapi.testclient import TestClient
 
 from flows.app.viewer.app import make_app
 from flows.app.viewer.guard import Key
-from flows.app.viewer.pages.run import progress
 from flows.blocks.long_context import QuestionSet
 from flows.worlds.built_in import HAYSTACKS
 from tasks.report import report
@@ -460,25 +459,21 @@ def test_a_drawing_has_a_name_and_its_points_are_no_stops_of_the_tab_key(plain):
     assert all(given.get("role") == "img" for given in drawings)
 
 
-def test_progress_is_told_by_the_iteration_before(store):
-    """Iteration 1 had 4 steps and took 100 s; iteration 2 of 3 is at step 2 after 30 s: 70 s of it
-    are left, and 100 s of the third."""
-    tables = []
+def test_the_page_of_a_run_at_work_says_how_far_it_is(browser, store):
+    """Iteration 1 took 100 s; iteration 2 of 3 is at step 2 after 30 s: 170 s are left."""
+    store.keep("r", "config.json", {"iterations": 3, "train": {"steps": 4}})
     for iteration, step, seconds in ((1, 1, 40.0), (1, 4, 60.0), (2, 1, 30.0)):
         place = store.run("r").iteration(iteration).phase("train").step(step)
         recipe = {"key": "k", "stage": "s", "started_at": 0.0, "seconds": seconds, "counts": {}}
         with store.draft(SELECTIONS) as draft:
             draft.write([])
-            tables.append(store.publish(draft, place.address("selections"), recipe))
-    working = [{"address": "r/iter-002/train/step-002/rollouts"}]
-    assert progress(tables, working, planned=3) == {
-        "iteration": 2,
-        "phase": "train",
-        "step": 2,
-        "steps": 4,
-        "left_s": 170.0,
-    }
-    assert progress(tables, [], planned=3) is None
+            store.publish(draft, place.address("selections"), recipe)
+    place_text = "iteration 2 of 3, train, step 2 of 4"
+    at = store.run("r").iteration(2).phase("train").step(2)
+    with store.lock(at.address("rollouts")):
+        at_work = open_page(browser, "/run/r/head").text
+    assert f"{place_text}; about 2 min 50 s of stages left" in at_work
+    assert place_text not in open_page(browser, "/run/r/head").text
 
 
 def test_the_page_of_the_judge_leads_from_a_wrong_verdict_to_what_it_is_on(plain):

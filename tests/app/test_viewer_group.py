@@ -10,7 +10,7 @@ from flows.app.viewer.difference import difference
 from flows.app.viewer.equations import show
 from flows.app.viewer.pages.rollouts import fold, matrix
 from flows.eapo.config import Rewards
-from flows.eapo.rewards import policy_reward, weighted_reward
+from flows.eapo.rewards import policy_rewards, weighted_reward
 from flows.mae.rewards import judge_rewards, proposer_rewards
 from flows.mae.rewards import solver_rewards as mae_solver_rewards
 from flows.rzero.rewards import challenger_reward, challenger_rewards
@@ -64,18 +64,18 @@ EQUATIONS: list[tuple[Any, dict[str, Any], dict[str, float], float]] = [
         spell.UNGROUNDED,
     ),
     (
-        spice.challenger_reward,
+        spice.challenger_rewards,
         {"reward": "variance", "invalid_reward": -0.1},
         {"valid": 1.0, "g_bar": 0.25},
         spice.variance_reward(0.25),
     ),
     (
-        spice.challenger_reward,
+        spice.challenger_rewards,
         {"reward": "variance", "invalid_reward": -0.1},
         {"valid": 0.0},
         -0.1,
     ),
-    (spice.reasoner_reward, {}, {"readable": 1.0, "g": 1.0}, 1.0),
+    (spice.reasoner_rewards, {}, {"readable": 1.0, "g": 1.0}, 1.0),
     (
         challenger_rewards,
         {"weight": 1.0},
@@ -83,12 +83,12 @@ EQUATIONS: list[tuple[Any, dict[str, Any], dict[str, float], float]] = [
         challenger_reward(0.75, 0.125),
     ),
     (
-        policy_reward,
+        policy_rewards,
         {"weights": WEIGHTS},
         {"format": 1.0, "evidence": 0.5, "answer": 1.0},
         weighted_reward(0.5, 1.0, WEIGHTS),
     ),
-    (policy_reward, {"weights": WEIGHTS}, {"format": 0.0}, 0.0),
+    (policy_rewards, {"weights": WEIGHTS}, {"format": 0.0}, 0.0),
     (mae_solver_rewards, {"pays_format": True}, {"format": 1.0, "mark": 0.5}, 0.75),
     (mae_solver_rewards, {"pays_format": False}, {"format": 1.0, "mark": 0.5}, 0.5),
     (

@@ -108,16 +108,16 @@ def other_temperature() -> contextlib.AbstractContextManager[Any]:
 
 def hackable_judge() -> contextlib.AbstractContextManager[Any]:
     """The judge takes a long answer for one that says whatever it looks for."""
-    grade = scope_roles.grade
+    show = scope_roles.show_answers_to_grader
 
-    @functools.wraps(grade)
-    def grade_what_long_answers_seem_to_say(*tables: Any, **settings: Any) -> Iterator[Row]:
-        for row in grade(*tables, **settings):
+    @functools.wraps(show)
+    def show_what_long_answers_seem_to_say(*tables: Any, **settings: Any) -> Iterator[Row]:
+        for row in show(*tables, **settings):
             if len(row["answer"].split()) > LONG:
                 row["answer"] += f" {row['criterion'].partition(' ')[2]}"
             yield row
 
-    return patch.object(scope_roles, "grade", grade_what_long_answers_seem_to_say)
+    return patch.object(scope_roles, "show_answers_to_grader", show_what_long_answers_seem_to_say)
 
 
 def shrinking_pool() -> contextlib.AbstractContextManager[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.app.command import launch, start
+from flows.app.command import parameters, start
 from flows.app.service import at_work, services
 from flows.app.service.api import API
 from flows.app.service.site import Site
@@ -42,7 +42,8 @@ def stopped_and_given_up(
     """A flow run whose process was stopped by SIGSTOP and marked Crashed, as the server does
     after two minutes."""
     run = api.submit(
-        DEPLOYMENT, launch.make_parameters("micro", name, overrides={"sleep_s": 600, **settings})
+        DEPLOYMENT,
+        parameters.make_parameters("micro", name, overrides={"sleep_s": 600, **settings}),
     )
     wait_until(lambda: state(api, run) == "RUNNING")
     process = site.process(f"flow-{run['id']}").find()
@@ -89,12 +90,12 @@ def test_a_dead_worker_is_noticed_and_started_again(
 ) -> None:
     api = API.of(running)
     kill_worker(running)
-    run = api.submit(DEPLOYMENT, launch.make_parameters("micro", "late"))
+    run = api.submit(DEPLOYMENT, parameters.make_parameters("micro", "late"))
     said = list[str]()
     assert watch(running, api, run, said.append) == "COMPLETED"
     assert any(line.startswith("the worker of the cpu pool has died (log: ") for line in said)
     kill_worker(running)
-    assert start.run_flow(running, "scope-iteration", launch.make_parameters("micro", "later"))
+    assert start.run_flow(running, "scope-iteration", parameters.make_parameters("micro", "later"))
     assert "starting a worker for the cpu pool" in capsys.readouterr().out
 
 
@@ -107,7 +108,7 @@ def test_a_worker_that_cannot_live_is_an_error_that_shows_its_log(running: Site)
     storage.write_text("no folder")
     try:
         api = API.of(running)
-        run = api.submit(DEPLOYMENT, launch.make_parameters("micro", "never"))
+        run = api.submit(DEPLOYMENT, parameters.make_parameters("micro", "never"))
         with contextlib.suppress(RuntimeError):  # detected at once on a fast machine
             services.up(running)
         with pytest.raises(

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.app.command import launch, start
+from flows.app.command import parameters, start
 from flows.app.service import at_work, services
 from flows.app.service.api import API
 from flows.app.service.process import Process
@@ -141,13 +141,13 @@ def test_selfplay_run_prints_the_whole_log_and_tells_success_from_failure(
     running: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """More lines at once than the server returns in one answer."""
-    parameters = launch.make_parameters("micro", "micro", overrides={"lines": 450})
-    assert start.run_flow(running, "scope-iteration", parameters)
+    wanted = parameters.make_parameters("micro", "micro", overrides={"lines": 450})
+    assert start.run_flow(running, "scope-iteration", wanted)
     printed = capsys.readouterr().out
     assert [number for number in range(450) if f" line {number}\n" not in printed] == []
     assert "stage 2 is done" in printed
     assert not start.run_flow(
-        running, "scope-iteration", launch.make_parameters("broken", "broken")
+        running, "scope-iteration", parameters.make_parameters("broken", "broken")
     )
     assert "told to fail" in capsys.readouterr().out
 
@@ -162,7 +162,7 @@ def test_a_flow_run_has_the_store_and_the_gpus_of_the_one_who_asks(
     """It does not get those that its worker was started with."""
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert start.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
+    assert start.run_flow(running, "scope-iteration", parameters.make_parameters("micro", "micro"))
     assert f"store {tmp_path}, GPUs 1\n" in capsys.readouterr().out
 
 
@@ -175,17 +175,17 @@ def test_the_same_command_follows_the_run_at_work_and_another_one_is_told_how_to
 ) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
     api = API.of(running)
-    asked = launch.make_parameters("micro", "mine", overrides={"sleep_s": 30})
+    asked = parameters.make_parameters("micro", "mine", overrides={"sleep_s": 30})
     deployment = "scope-iteration/micro"
     elsewhere = api.submit(deployment, asked, {"SELFPLAY_STORE": str(tmp_path / "other")})
-    first = api.submit(deployment, asked, launch.environment())
-    other = launch.make_parameters("micro", "mine")
-    for parameters, here in ((other, False), (asked, True)):
+    first = api.submit(deployment, asked, parameters.environment())
+    other = parameters.make_parameters("micro", "mine")
+    for wanted, here in ((other, False), (asked, True)):
         with pytest.raises(
             ValueError,
             match=f"flow run {first['name']} is running 'mine' .*`selfplay stop mine` stops it",
         ):
-            start.run_flow(running, "scope-iteration", parameters, here)
+            start.run_flow(running, "scope-iteration", wanted, here)
     assert start.run_flow(running, "scope-iteration", asked)
     said = capsys.readouterr().out
     assert (
@@ -205,7 +205,7 @@ def test_one_run_is_stopped_with_its_children_and_the_others_go_on(
 
     def submit(name: str, **settings: float) -> dict:
         return api.submit(
-            "scope-iteration/micro", launch.make_parameters("micro", name, overrides=settings)
+            "scope-iteration/micro", parameters.make_parameters("micro", name, overrides=settings)
         )
 
     mine = submit("mine", sleep_s=600, child_s=600)
@@ -258,7 +258,7 @@ def test_killed_flows_give_their_slots_back(running: Site) -> None:
             process.wait()
     services.up(running)
     assert [state(api, run) for run in runs] == ["CRASHED", "CRASHED"]
-    assert start.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
+    assert start.run_flow(running, "scope-iteration", parameters.make_parameters("micro", "micro"))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows.benchmarks import asking
+from flows.benchmarks.item_prompts import benchmark_template
 from flows.run import Role, templates
 from flows.settings import profile
 from flows.settings.prompts import PAPER, folder_of
@@ -131,8 +131,8 @@ def test_benchmarks_are_asked_by_the_set_of_training_and_else_by_the_papers(name
     method, prompt = name.split("/")
     papers = (home(method) / "prompts" / PAPER / f"{prompt}.jinja").read_text()
     english = (home(method) / "prompts" / "english" / f"{prompt}.jinja").read_text()
-    assert asking.templates("english", name).text == papers
-    assert asking.templates("english", name, "english").text == english
+    assert benchmark_template("english", name).text == papers
+    assert benchmark_template("english", name, "english").text == english
 
 
 # ---- readers ----

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flows.app.command.launch import read_settings
-from flows.benchmarks.asking import read_line
+from flows.app.command.parameters import read_settings
+from flows.benchmarks.readers import read_line
 from flows.run import templates
 from flows.runtime.templates import refuse_held_out
 from flows.rzero.config import Config as RZero

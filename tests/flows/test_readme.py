@@ -136,14 +136,14 @@ def test_the_reward_pays_for_questions_that_are_answered_wrongly() -> None:
 
     known = {"Iterator": Iterator, "fmean": fmean, "scored": scored, "rows_by": rows_by}
     known |= {"Row": Row, "Reward": Reward, "Task": Task}
-    exec(snippet("def challenger_reward").partition("\n\nrewards =")[0], known)
+    exec(snippet("def challenger_rewards").partition("\n\nrewards =")[0], known)
     tasks = [
         row("tasks", task_id=name, rollout_id=name, prompt_id="p", text="Why?")
         for name in ("hard", "open")
     ]
     solved = [row("rewards", task_id="hard", reward=total) for total in (1.0, 0.0, 0.0, 0.0, None)]
     paid = [
-        (made["reward"], made["unscorable"]) for made in known["challenger_reward"](tasks, solved)
+        (made["reward"], made["unscorable"]) for made in known["challenger_rewards"](tasks, solved)
     ]
     assert paid == [(0.75, None), (None, "no answer could be scored")]
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 import flows
 from flows.app.command.cli import main
+from flows.app.seeds import Source
 from flows.benchmarks import Benchmark
-from flows.blocks.seeds import Source
 from flows.settings.described import UNSET, Setting, settings_of
 
 CONFIGS = sorted(path.parent.name for path in Path(flows.__file__).parent.glob("*/config.py"))

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from flows.app.command import cli
-from flows.app.command.launch import find_deployment, find_method, read_setting
+from flows.app.command.parameters import find_deployment, find_method, read_setting
 from flows.runtime.store_root import SOURCE
 from flows.settings import profile
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.models.engine import Policy
+from tasks.training.environment import own_variables
 from tasks.training.group import Group, LocalMember
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
 from tasks.update import Trainer, update, updated_policy
@@ -100,22 +101,21 @@ def test_a_trainer_stays_for_the_next_update_if_it_is_resident(tmp_path, residen
 def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path, monkeypatch):
     """TRL refuses several GPUs: Trainer would wrap the model in DataParallel."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
-    assert Group(tmp_path / "log", 1, "cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "4"
-    assert "CUDA_VISIBLE_DEVICES" not in Group(tmp_path / "log", 2, "cuda", 1).environment()
+    assert Group(tmp_path / "log", 1, "cuda", 1).gpus() == ["4"]
+    assert own_variables("cuda", 1, 1, ["4"])["CUDA_VISIBLE_DEVICES"] == "4"
+    assert Group(tmp_path / "log", 2, "cuda", 1).gpus() is None
+    assert "CUDA_VISIBLE_DEVICES" not in own_variables("cuda", 1, 2, None)
 
 
-def test_the_allocator_of_a_gpu_trainer_can_grow_its_blocks_unless_told_otherwise(
-    tmp_path, monkeypatch
-):
-    group = Group(tmp_path / "log", 2, "cuda", 1)
+def test_the_allocator_of_a_gpu_trainer_can_grow_its_blocks_unless_told_otherwise(monkeypatch):
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
-    assert group.environment()["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert own_variables("cuda", 1, 2)["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False")
-    assert group.environment()["PYTORCH_ALLOC_CONF"] == "expandable_segments:False"
+    assert own_variables("cuda", 1, 2)["PYTORCH_ALLOC_CONF"] == "expandable_segments:False"
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:512")
-    assert group.environment()["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:512"
-    assert "PYTORCH_ALLOC_CONF" not in Group(tmp_path / "log", 1, "cpu", 1).environment()
+    assert own_variables("cuda", 1, 2)["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:512"
+    assert "PYTORCH_ALLOC_CONF" not in own_variables("cpu", 1, 1)
 
 
 @pytest.mark.slow

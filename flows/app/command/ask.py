@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from flows.app.command.documents import last_part, request_with_documents
-from flows.app.command.launch import (
+from flows.app.command.parameters import (
     find_deployment,
     find_flow,
     from_here,
@@ -186,8 +186,8 @@ def ask(  # noqa: PLR0913 -- one argument for each option
         open_run(request, cfg, force=force) as store,
         opened(cfg, store, request.run) as play,
     ):
-        asking = method_module(deployment, "asking")
-        written = asking.write_questions(play, count, num_held_out, twice=twice)
+        module = method_module(deployment, "written_questions")
+        written = module.write_questions(play, count, num_held_out, twice=twice)
     if not written.questions:
         _show_dropped(written.dropped)
         raise click.ClickException(
@@ -196,7 +196,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
         )
     questions = written.questions
     if examples_file is not None:
-        examples, questions = asking.take_examples(questions, EXAMPLES)
+        examples, questions = module.take_examples(questions, EXAMPLES)
         _write(examples_file, examples, writer)
         show_examples(examples_file)
     _write(out, questions, writer)

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from flows.app.command.launch import find_flow, find_method, method_of
+from flows.app.command.parameters import find_flow, find_method, method_of
 from flows.app.command.tables import print_table
 from flows.benchmarks.averages import averages_of
-from flows.blocks.evaluation import Exam, HarnessExam, average_scores, subtract
+from flows.blocks.evaluation import (
+    BenchmarkEvaluation,
+    HarnessEvaluation,
+    average_scores,
+    compare_with_base,
+)
 from flows.run import Run
 from flows.runtime.machines import open_model
 from flows.runtime.record import CONFIG, last_request
@@ -65,20 +70,22 @@ class Candidate:
         return run.model("base")
 
 
-def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | None) -> None:
+def evaluate_on(
+    evaluation: BenchmarkEvaluation | HarnessEvaluation, candidate: Candidate, against: str | None
+) -> None:
     """Evaluate a candidate on one benchmark and print its scores.
 
     With `against`, print the differences from that policy, too.
 
     Raises ValueError for a policy that is its own base.
     """
-    run = exam.run
+    run = evaluation.run
     policy = candidate.policy(run)
     at = run.place.iteration(candidate.iteration)
-    place = {"run": candidate.run, "iteration": candidate.iteration, "benchmark": exam.label}
-    scores = exam.take(at, policy)
-    print_table(query(store_root(), SCORES, place), f"{policy.id} on {exam.label}")
-    print_published(exam.protocol.published, exam.label, exam.differs)
+    place = {"run": candidate.run, "iteration": candidate.iteration, "benchmark": evaluation.label}
+    scores = evaluation.evaluate(at, policy)
+    print_table(query(store_root(), SCORES, place), f"{policy.id} on {evaluation.label}")
+    print_published(evaluation.protocol.published, evaluation.label, evaluation.differs)
     if against is None:
         return
     if against == "start":
@@ -94,7 +101,7 @@ def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | N
         at_base = run.place.store.run(own_run(against)).iteration(0)
     if base == policy:
         raise ValueError(f"{policy.id} is its own base: name another model by --against MODEL")
-    subtract(exam, at, scores, policy, exam.take(at_base, base), base)
+    compare_with_base(evaluation, at, scores, policy, evaluation.evaluate(at_base, base), base)
     rows = query(store_root(), DIFFERENCES, {**place, "base": base.id})
     print_table(rows, f"minus {base.id}, with 95% intervals, item by item")
 
@@ -110,14 +117,16 @@ def print_published(published: dict[str, float], name: str, differs: list[str]) 
 
 
 def print_averages(
-    exams: Sequence[Exam | HarnessExam], candidate: Candidate, suffix: str = ""
+    evaluations: Sequence[BenchmarkEvaluation | HarnessEvaluation],
+    candidate: Candidate,
+    suffix: str = "",
 ) -> None:
     """Average the scores of several benchmarks as the paper does, and print the averages beside
     the published ones."""
-    run = exams[0].run
+    run = evaluations[0].run
     at = run.place.iteration(candidate.iteration)
     policy = candidate.policy(run)
-    averages = average_scores(at, exams, policy, suffix)
+    averages = average_scores(at, evaluations, policy, suffix)
     if averages is None:
         return
     rows = list(averages.rows(Evaluation))
@@ -133,7 +142,7 @@ def print_averages(
         ],
         f"averages of {policy.id}",
     )
-    evaluated = {exam.benchmark.name: exam for exam in exams}
+    evaluated = {evaluation.benchmark.name: evaluation for evaluation in evaluations}
     for name, entry in averages_of(run.cfg.evaluation.paper or run.method).items():
         if any(row["metric"] == name for row in rows):
             members = dict.fromkeys(member.partition("/")[0] for member in entry.of)

@@ -25,16 +25,16 @@ from flows.app.command.findings import findings
 from flows.app.command.fork import fork
 from flows.app.command.import_command import import_tasks
 from flows.app.command.judge import judge
-from flows.app.command.launch import (
+from flows.app.command.launch import launch
+from flows.app.command.make_tasks import tasks
+from flows.app.command.mirror import pull, push
+from flows.app.command.new import new
+from flows.app.command.parameters import (
     find_flow,
     is_flow,
     make_parameters,
     read_settings,
 )
-from flows.app.command.launching import launch
-from flows.app.command.make_tasks import tasks
-from flows.app.command.mirror import pull, push
-from flows.app.command.new import new
 from flows.app.command.pilot import pilot
 from flows.app.command.plan import plan
 from flows.app.command.screen import Failure, print_prose

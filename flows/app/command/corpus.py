@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.app.command.launch import make_parameters, read_settings
+from flows.app.command.parameters import make_parameters, read_settings
 from flows.app.command.recipes import fetch, recipes
 from flows.app.command.start import run_flow
 from flows.app.command.tables import print_table

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from flows.app.command.end import print_end
-from flows.app.command.launch import make_parameters, read_settings
+from flows.app.command.parameters import make_parameters, read_settings
 from flows.app.command.start import run_flow
 from flows.app.command.tables import print_reports, print_table
 from flows.app.service.site import Site

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from flows.app.command.end import print_end
-from flows.app.command.launch import from_here, make_parameters, method_of, read_settings
+from flows.app.command.parameters import from_here, make_parameters, method_of, read_settings
 from flows.app.command.start import run_flow
 from flows.app.command.tune import SAME, of_updates
 from flows.app.service.site import Site

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.app.command.corpus import FLOW, show_corpus
-from flows.app.command.launch import (
+from flows.app.command.parameters import (
     check_models,
     check_settings,
     find_deployment,

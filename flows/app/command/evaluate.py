@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.app.command.launch import from_here, read_settings
+from flows.app.command.parameters import from_here, read_settings
 from flows.app.command.tables import print_list
 from flows.runtime.store_root import in_workspace, open_store
 
@@ -159,7 +159,7 @@ def run_benchmarks(
         from flows.app.command.candidates import evaluate_on, find_candidate, print_averages
         from flows.app.command.own_questions import evaluate_on_own
         from flows.blocks.corpora import open_documents
-        from flows.blocks.evaluation import open_exam
+        from flows.blocks.evaluation import open_evaluation
         from flows.method import opened
         from tasks.benchmarks.own_file import is_file_of_rows
 
@@ -176,17 +176,17 @@ def run_benchmarks(
             index = None
             if choices.corpus:
                 index = open_documents(place, choices.corpus, label="searched")
-            exams = []
+            evaluations = []
             for name in names:
                 label = f"{Path(name).stem}{suffix}"
                 if is_file_of_rows(name) and against is None:
                     evaluate_on_own(run, name, candidate, index, label, choices.prompts)
                 else:
-                    exams.append(open_exam(run, name, index, choices.file, label))
-            for exam in exams:
-                evaluate_on(exam, candidate, against)
-            if exams:
-                print_averages(exams, candidate, suffix)
+                    evaluations.append(open_evaluation(run, name, index, choices.file, label))
+            for evaluation in evaluations:
+                evaluate_on(evaluation, candidate, against)
+            if evaluations:
+                print_averages(evaluations, candidate, suffix)
 
 
 def plan_evaluation(
@@ -204,7 +204,7 @@ def plan_evaluation(
     `settings`: as `--set KEY=VALUE` takes them. Raises ValueError for a name that is unknown.
     """
     from flows.app.command.evaluation_plan import print_evaluation_plan
-    from flows.app.command.launch import find_flow, find_method
+    from flows.app.command.parameters import find_flow, find_method
     from flows.settings import profile as profiles
 
     cfg = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flows.app.command.launch import read_settings
+from flows.app.command.parameters import read_settings
 
 
 @click.command(name="import")

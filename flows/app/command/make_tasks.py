@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.app.command.documents import request_with_documents
-from flows.app.command.launch import (
+from flows.app.command.parameters import (
     find_flow,
     from_here,
     make_parameters,

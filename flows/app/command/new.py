@@ -14,7 +14,8 @@ from flows.runtime.store_root import IN_CHECKOUT, SOURCE
 
 WORKED = "ttrl"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-IMPORTS = re.compile(r"(?:^from .*\n)+", re.MULTILINE)
+IMPORT = re.compile(r"^from .*?(?:\(\n(?: .*\n)+\)\n|\n)", re.MULTILINE)
+IMPORTS = re.compile(f"(?:{IMPORT.pattern})+", re.MULTILINE)
 
 
 @click.command()
@@ -96,6 +97,6 @@ def _in_order(text: str) -> str:
     """
 
     def ordered(block: re.Match[str]) -> str:
-        return "".join(sorted(block[0].splitlines(keepends=True), key=str.split))
+        return "".join(sorted(IMPORT.findall(block[0]), key=str.split))
 
     return IMPORTS.sub(ordered, text)

@@ -11,7 +11,7 @@ import click
 from flows.app.command.candidates import Candidate, own_run
 from flows.app.command.tables import print_table
 from flows.benchmarks import RESPONSE_TOKENS
-from flows.blocks.evaluation import Exam
+from flows.blocks.evaluation import BenchmarkEvaluation
 from flows.run import Run
 from flows.runtime.store_root import store_root
 from tasks.benchmarks.item_scores import compare
@@ -34,12 +34,12 @@ DIFFERENCES = """
 
 
 @dataclass(frozen=True)
-class ExamScores:
+class PolicyScores:
     """A policy's answers to the questions: how it was asked, and the scores of every answer."""
 
     policy: Policy
     prompts: str
-    exam: Exam
+    evaluation: BenchmarkEvaluation
     at: Place
     scores: Table
 
@@ -49,7 +49,7 @@ class ExamScores:
         return {
             "run": self.at.at.run,
             "iteration": self.at.at.iteration,
-            "benchmark": self.exam.label,
+            "benchmark": self.evaluation.label,
         }
 
     @property
@@ -93,7 +93,8 @@ def evaluate_on_own(
         at = run.place.iteration(candidate.iteration)
         answered.append(_ask(run, file, own_prompts, index, label, policy, at))
     baselines = [_ask(run, file, own_prompts, index, label, base, at_base)]
-    is_choice = bool(baselines[0].exam.columns.options)  # of which there are no worked examples
+    # there are no worked examples of a choice
+    is_choice = bool(baselines[0].evaluation.columns.options)
     for few_shot in () if is_choice else FEW_SHOT:
         if few_shot != own_prompts:
             few_shot_label = f"{label}-{few_shot}"
@@ -111,7 +112,7 @@ def evaluate_on_own(
         _print_differences(each, best)
 
 
-def _table_of(all_answered: Sequence[ExamScores]) -> list[dict[str, Any]]:
+def _table_of(all_answered: Sequence[PolicyScores]) -> list[dict[str, Any]]:
     """A row for each policy and set of prompts; metrics that it lacks are empty."""
     metrics = [each.metrics for each in all_answered]
     names = list(dict.fromkeys(name for each in metrics for name in each))
@@ -119,7 +120,7 @@ def _table_of(all_answered: Sequence[ExamScores]) -> list[dict[str, Any]]:
         {
             "model": each.policy.id,
             "prompts": each.prompts,
-            "n": each.exam.items.num_rows,
+            "n": each.evaluation.items.num_rows,
             **{name: of_one.get(name, "") for name in names},
         }
         for each, of_one in zip(all_answered, metrics, strict=True)
@@ -134,19 +135,19 @@ def _ask(
     label: str,
     policy: Policy,
     at: Place,
-) -> ExamScores:
+) -> PolicyScores:
     """A policy's answers, asked with a set of prompts."""
     cfg = run.cfg
-    evaluation = cfg.evaluation.model_copy(
+    settings = cfg.evaluation.model_copy(
         update={"prompts": prompts, "response_tokens": _response_tokens(cfg)}
     )
-    changes: dict[str, Any] = {"evaluation": evaluation}
+    changes: dict[str, Any] = {"evaluation": settings}
     if prompts.startswith("lines") and hasattr(cfg, "dialogues"):
         # a prompt in lines is continued, not answered in a chat
         changes["dialogues"] = cfg.dialogues.model_copy(update={"chat_template": "none"})
     asking = replace(run, cfg=cfg.model_copy(update=changes))
-    exam = Exam.open(asking, file, index, label=label)
-    return ExamScores(policy, prompts, exam, at, exam.take(at, policy))
+    evaluation = BenchmarkEvaluation.open(asking, file, index, label=label)
+    return PolicyScores(policy, prompts, evaluation, at, evaluation.evaluate(at, policy))
 
 
 def _prompts_of(cfg: Any) -> str:
@@ -170,7 +171,7 @@ def _with_error(score: float, standard_error: float | None) -> str:
     return f"{score:.3f} ± {standard_error:.3f}"
 
 
-def _print_differences(ours: ExamScores, best: ExamScores) -> None:
+def _print_differences(ours: PolicyScores, best: PolicyScores) -> None:
     base = f"{best.policy.id}, {best.prompts}"
     compare(
         ours.at.phase("evaluation"),
@@ -178,9 +179,9 @@ def _print_differences(ours: ExamScores, best: ExamScores) -> None:
         best.scores,
         policy=ours.policy.id,
         base=base,
-        benchmark=ours.exam.label,
+        benchmark=ours.evaluation.label,
         besides=("prompt", "sampling", "prompt_tokens"),
-        label=ours.exam.label,
+        label=ours.evaluation.label,
     )
     rows = query(store_root(), DIFFERENCES, {**ours.place, "base": base})
     print_table(rows, f"minus {base}, with 95% intervals, item by item")

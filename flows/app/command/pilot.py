@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.app.command.documents import request_with_documents
-from flows.app.command.launch import (
+from flows.app.command.parameters import (
     deployments_of,
     find_flow,
     make_parameters,

@@ -108,7 +108,7 @@ def configured(
 
     Raises ValueError for an unknown GPU, or a flow that neither samples nor trains.
     """
-    from flows.app.command.launch import find_deployment, find_flow, find_method, read_settings
+    from flows.app.command.parameters import find_deployment, find_flow, find_method, read_settings
     from flows.plan.hardware import GPUS
     from flows.plan.measured import measured_lengths
     from flows.runtime.store_root import existing_store

@@ -17,7 +17,7 @@ def record(store: Store, run: str) -> Recording:
 
     Raises ValueError if there is no such run, or if its flow or models are gone.
     """
-    from flows.app.command.launch import method_of
+    from flows.app.command.parameters import method_of
     from flows.environments.recorded import Recording
     from flows.pilot.data_engine import WANTED, kind_of
     from flows.pilot.play import of_first_step

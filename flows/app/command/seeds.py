@@ -41,7 +41,7 @@ def seeds(sources: Path, out: Path, folder: Path, seed: int, gated: bool, partia
     it exists, else from the hub at its pinned revision. Nothing is drawn from a split that is
     evaluated.
     """
-    from flows.blocks.seeds import draw, read_sources
+    from flows.app.seeds import draw, read_sources
 
     drawn = [draw(source, folder, seed, gated) for source in read_sources(sources)]
     summary = [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.app.command.launch import read_settings
+from flows.app.command.parameters import read_settings
 from flows.runtime.store_root import WORKSPACE, existing_store, in_workspace, open_store
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from pydantic import BaseModel
 
-from flows.app.command.launch import find_deployment, find_flow, find_method_config, load_config
+from flows.app.command.parameters import find_deployment, find_flow, find_method_config, load_config
 from flows.app.command.screen import print_wrapped
 from flows.app.command.tables import visible
 

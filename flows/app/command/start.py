@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flows.app.command.launch import (
+from flows.app.command.parameters import (
     check_settings,
     environment,
     find_deployment,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.app.command.launch import read_settings
+from flows.app.command.parameters import read_settings
 from flows.app.command.screen import print_prose
 from flows.app.command.start import play_by
 from flows.app.command.tables import print_table

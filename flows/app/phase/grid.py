@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flows.app.command.launch import find_method
+from flows.app.command.parameters import find_method
 from flows.runtime.request import Request
 from flows.settings import profile as profiles
 from flows.settings.profile import MethodSettings

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flows.benchmarks.judges import yes_or_no
 from flows.run import Role, Run
 from tasks.models.engine import Sampling
 from tasks.monitors.audit import AUDITOR, GATES, Sound, gate_leaks, show_passed
 from tasks.prompt import Template
 from tasks.read import Reader
-from tasks.readers.verdicts import bracketed
 from tasks.stage import Tables
 from warehouse.schemas import GATES as VERDICTS
 from warehouse.schemas import PromptRow, Rollout, Row
@@ -24,7 +24,6 @@ from warehouse.store import Place
 PROMPTS = Path(__file__).parent / "prompts" / "english"
 
 
-# every table that is audited is named
 def watch_gates(
     run: Run[Any],
     at: Place,
@@ -83,21 +82,15 @@ def auditing(run: Run[Any], passed: tuple[str, ...]) -> Role:
         Sampling(temperature=0, max_tokens=cfg.response_tokens),
         VERDICTS,
         Reader(read_audit, measure_audit),
-        judge=True,
-        ask_again=verdict,
+        on_judge_engine=True,
+        ask_again=yes_or_no,
     )
-
-
-def verdict(reply: str) -> bool:
-    """True for [[YES]] and False for [[NO]], the last that is meant as the verdict. Raises
-    Malformed for a reply without one."""
-    return bool(bracketed(reply, {"YES": 1, "NO": 0}))
 
 
 def read_audit(rollout: Rollout, prompt: PromptRow) -> Row:
     """The column `passed` of a row of `gates`: the auditor's verdict on a task. Raises Malformed as
-    `verdict` does."""
-    return {"passed": verdict(rollout["reply"] or "")}
+    `yes_or_no` does."""
+    return {"passed": bool(yes_or_no(rollout["reply"] or ""))}
 
 
 def measure_audit(rollout: Rollout, prompt: PromptRow) -> Row:

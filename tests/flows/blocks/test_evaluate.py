@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from flows.app.command import cli
 from flows.app.command.candidates import own_run
-from flows.app.command.launch import from_here
+from flows.app.command.parameters import from_here
 from flows.benchmarks import find
-from flows.blocks.evaluation import Exam, check_benchmarks
+from flows.blocks.evaluation import BenchmarkEvaluation, check_benchmarks
 from flows.run import Run
 from flows.runtime.store_root import SOURCE
 from flows.rzero.flow import rzero_iteration
@@ -226,7 +226,7 @@ def test_a_context_with_room_for_the_protocol_needs_no_word(world):
 
 def test_benchmarks_are_asked_with_the_system_message_stops_and_thoughts_of_training(world):
     """A line break ends replies of other prompts than these."""
-    exam = exam_of(
+    evaluation = evaluation_of(
         world,
         Spice,
         **{
@@ -237,19 +237,19 @@ def test_benchmarks_are_asked_with_the_system_message_stops_and_thoughts_of_trai
             "update.max_completion_tokens": 900,
         },
     )
-    role = exam.answering_role
+    role = evaluation.answering_role
     assert (role.system, role.sampling.stop) == ("Be brief.", ("\nUser:",))
     assert role.sampling.max_tokens == 900  # the protocol's 64 would cut a thought
 
 
 def test_scores_of_contexts_cut_to_other_lengths_are_not_compared(world):
-    exams = [
-        exam_of(world, Spice, **{"engine.max_model_len": length}, entry=with_context(world))
+    evaluations = [
+        evaluation_of(world, Spice, **{"engine.max_model_len": length}, entry=with_context(world))
         for length in (3000, 4000)
     ]
-    ours, theirs = (exam.described(exam.answering_role) for exam in exams)
+    ours, theirs = (evaluation.described(evaluation.answering_role) for evaluation in evaluations)
     assert (ours["prompt_tokens"], theirs["prompt_tokens"]) == (2936, 3936)
-    plain = exam_of(world, Spice)
+    plain = evaluation_of(world, Spice)
     assert plain.described(plain.answering_role)["prompt_tokens"] is None
 
 
@@ -265,10 +265,11 @@ def test_scores_of_prompts_that_are_rendered_otherwise_are_not_compared(
     world, name, value, differs
 ):
     usual = {"dialogues.system": "", "evaluation.response_tokens": 64}
-    exams = [
-        exam_of(world, Spice, **{**usual, **other}) for other in ({}, {f"dialogues.{name}": value})
+    evaluations = [
+        evaluation_of(world, Spice, **{**usual, **other})
+        for other in ({}, {f"dialogues.{name}": value})
     ]
-    before, ours = (exam.described(exam.answering_role) for exam in exams)
+    before, ours = (evaluation.described(evaluation.answering_role) for evaluation in evaluations)
     assert differences(before, ours) == differs
 
 
@@ -332,18 +333,21 @@ def test_a_protocol_may_take_the_items_of_some_kinds_alone(world):
     head = ENTRY.partition("[protocol")[0].replace("three.jsonl", "kinds.jsonl")
     head = head.replace('answers = ["a"]', 'answers = ["a"]\nkind = "k"')
     (folder / "kinds.toml").write_text(f'{head}[protocol.one]\nkinds = ["x"]\n')
-    exam = exam_of(world, Spice, entry=str(folder / "kinds.toml"))
-    assert [item["text"] for item in exam.items.rows()] == [QUESTIONS[0]["q"], QUESTIONS[2]["q"]]
+    evaluation = evaluation_of(world, Spice, entry=str(folder / "kinds.toml"))
+    assert [item["text"] for item in evaluation.items.rows()] == [
+        QUESTIONS[0]["q"],
+        QUESTIONS[2]["q"],
+    ]
 
 
-def exam_of(
+def evaluation_of(
     world: dict[str, Any], config: type[MethodSettings], entry: str | None = None, **settings: Any
-) -> Exam:
+) -> BenchmarkEvaluation:
     """A benchmark as a run of a method takes it."""
     given = {"models.base": world["model"], "evaluation.folder": world["folder"]}
     cfg = profile.load(config, "micro", {"engine.max_model_len": 4000, **given, **settings})
     run = Run(cfg, Store(Path(world["folder"]) / "store").run("r"))
-    return Exam.open(run, entry or world["entry"])
+    return BenchmarkEvaluation.open(run, entry or world["entry"])
 
 
 def test_a_policy_searches_where_the_protocol_lets_it(world):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from huggingface_hub import constants
 
+from flows.app.seeds import Source, draw
 from flows.blocks.corpora import open_documents
-from flows.blocks.evaluation import open_exam
-from flows.blocks.seeds import Source, draw
+from flows.blocks.evaluation import open_evaluation
 from flows.method import opened
 from flows.runtime.hub import check_reachable
 from flows.settings import profile
@@ -29,7 +29,7 @@ def test_a_benchmark_names_the_option_that_reads_a_file(store):
     cfg = profile.load(Spice, "micro")
     told = r"gsm8k\S* cannot be read, as the hub does not answer: .*\n.*--file FILE"
     with opened(cfg, store, "mine", begins=False) as run, pytest.raises(ValueError, match=told):
-        open_exam(run, "gsm8k")
+        open_evaluation(run, "gsm8k")
 
 
 def test_a_corpus_can_be_saved_where_there_is_a_network(store):

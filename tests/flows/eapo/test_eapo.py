@@ -25,7 +25,7 @@ from flows.eapo.evidence import answer_correctness, in_contexts, measure_answers
 from flows.eapo.evidence_tree import from_best, from_known
 from flows.eapo.flow import CONSISTENT, open_questions
 from flows.eapo.readers import read_answer
-from flows.eapo.rewards import policy_reward
+from flows.eapo.rewards import policy_rewards
 from flows.eapo.roles import Roles
 from flows.run import Run, templates
 from flows.settings import profile
@@ -155,7 +155,7 @@ def paid(
     answers: list[Any], marks: list[Any], right: dict[str, bool | None], **weights: float
 ) -> list[Any]:
     matches: Any = [match(name, value) for name, value in right.items()]
-    return list(policy_reward(answers, marks, matches, [], weights=Rewards(**weights)))
+    return list(policy_rewards(answers, marks, matches, [], weights=Rewards(**weights)))
 
 
 GROUP = [answer(name) for name in "abc"]
@@ -226,7 +226,7 @@ def test_of_a_judges_votes_the_last_counts_and_an_unreadable_one_leaves_no_rewar
         for name, vote in (("a", None), ("b", None), ("a", 1))
     ]
     rows = list(
-        policy_reward(
+        policy_rewards(
             [answer("a"), answer("b"), answer("x", None)], [], [], votes, weights=Rewards()
         )
     )

@@ -1,4 +1,4 @@
-"""BLEU of many pairs, clusters of similar tasks, and the most similar earlier task of each."""
+"""BLEU of many pairs, and clusters of similar tasks."""
 
 import numpy as np
 import pytest
@@ -53,22 +53,17 @@ def test_no_words_are_like_no_others():
     ]
 
 
-def given(*rows: tuple[str, str, float]):
-    """A similarity function with the listed values, in either order; 0 for other pairs."""
-    table = {frozenset((a, b)): value for a, b, value in rows}
-    return lambda H, R: np.array([[table.get(frozenset((h, r)), 0.0) for r in R] for h in H])
-
-
 def test_linkage_is_by_the_average_distance():
-    """a and b are 0.2 apart; c is 0.3 from a and 0.8 from b, so 0.55 on average."""
-    similarity = given(("a", "b", 0.8), ("a", "c", 0.7), ("b", "c", 0.2))
-    assert clusters_of("abc", similarity, 0.5) == [0, 0, 1]
-    assert clusters_of("abc", similarity, 0.56) == [0, 0, 0]
+    """The first two texts are 0.2 apart; the third is 0.3 from the first and 0.8 from the second,
+    so 0.55 on average."""
+    similarity = np.array([[1.0, 0.8, 0.7], [0.8, 1.0, 0.2], [0.7, 0.2, 1.0]])
+    assert clusters_of(similarity, 0.5) == [0, 0, 1]
+    assert clusters_of(similarity, 0.56) == [0, 0, 0]
 
 
 def test_clusters_are_merged_below_the_distance_and_not_at_it():
-    assert clusters_of("ab", given(("a", "b", 0.5)), 0.5) == [0, 1]
-    assert clusters_of("ab", given(("a", "b", 0.501)), 0.5) == [0, 0]
+    assert clusters_of(np.array([[1.0, 0.5], [0.5, 1.0]]), 0.5) == [0, 1]
+    assert clusters_of(np.array([[1.0, 0.501], [0.501, 1.0]]), 0.5) == [0, 0]
 
 
 def test_the_earlier_of_two_texts_is_the_hypothesis():
@@ -78,8 +73,8 @@ def test_the_earlier_of_two_texts_is_the_hypothesis():
     long = "a b c d e f"
     assert bleu([short], [long])[0, 0] == pytest.approx(0.6065, abs=1e-4)
     assert bleu([long], [short])[0, 0] == pytest.approx(0.5081, abs=1e-4)
-    assert clusters_of([short, long], distance=0.45) == [0, 0]
-    assert clusters_of([long, short], distance=0.45) == [0, 1]
+    for texts, clusters in (([short, long], [0, 0]), ([long, short], [0, 1])):
+        assert clusters_of(bleu(texts, texts), distance=0.45) == clusters
 
 
 def tasks(place, *texts, label="given", first=0, malformed="no question"):
@@ -125,22 +120,3 @@ def test_a_batch_of_no_or_one_task(place):
     assert novelty(place, tasks=tasks(place)).rows() == []
     (alone,) = novelty(place.step(3), tasks=tasks(place.step(3), "a river")).rows()
     assert (alone["cluster_size"], alone["share"]) == (1, 1.0)
-
-
-def test_the_most_similar_earlier_task_is_named_and_never_the_task_itself(place):
-    before = [
-        tasks(place, "what is 2 plus 3 ?", "name a river in France", label="b", first=7),
-        tasks(place, "what is 2 plus 4 ?", None, label="c", first=0),  # t0 again
-    ]
-    found = novelty(
-        place, tasks=tasks(place, "what is 2 plus 3 ?", "name a lake in France"), earlier=before
-    ).rows()
-    assert [r["nearest"] for r in found] == ["t7", "t8"]
-    assert found[0]["similarity"] == 1.0
-    # 4/5 words, 2/4 bigrams, no trigram (0.1/3) and no 4-gram (0.1/2)
-    assert found[1]["similarity"] == pytest.approx((4 / 5 * 2 / 4 * 0.1 / 3 * 0.1 / 2) ** 0.25)
-
-
-def test_without_earlier_tasks_there_is_no_nearest(place):
-    (found,) = novelty(place, tasks=tasks(place, "a river")).rows()
-    assert (found["nearest"], found["similarity"]) == (None, None)

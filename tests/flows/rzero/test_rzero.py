@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flows.app.command.launch import check_settings, find_deployment
+from flows.app.command.parameters import check_settings, find_deployment
 from flows.rzero import rewards
 from flows.rzero.config import Config, planned, rows_per_step
 from flows.rzero.flow import INFORMATIVE, batch_of_epoch

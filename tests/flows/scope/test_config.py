@@ -155,9 +155,9 @@ def test_conversations_follow_the_configuration():
         (0.6, 8192),
         (0.6, 16384),
     ]
-    assert [role.judge for role in (*judged, roles.challenger, *outside)] == [True] * 3 + [
-        False
-    ] * 4
+    assert [role.on_judge_engine for role in (*judged, roles.challenger, *outside)] == [
+        True
+    ] * 3 + [False] * 4
 
 
 def leaves(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -52,9 +52,10 @@ def test_every_judge_is_served_by_an_engine_of_its_shape(
     models = open_models(cfg)
     machines = Machines.of(cfg, tmp_path)
     assert {
-        n: machines.serving(policy, judge=True).config.model for n, policy in models.items()
+        n: machines.serving(policy, on_judge_engine=True).config.model
+        for n, policy in models.items()
     } == {name: sizes[size] for name, size in served.items()}
-    assert machines.serving(models["base"], judge=False) is machines.engines
+    assert machines.serving(models["base"], on_judge_engine=False) is machines.engines
     machines.close()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.blocks.corpora import open_documents
-from flows.blocks.evaluation import open_exam
+from flows.blocks.evaluation import open_evaluation
 from flows.method import opened
 from flows.scope.config import Config
 from flows.scope.held_out import after_searches, replay_benchmark
@@ -77,8 +77,8 @@ def test_a_benchmark_is_answered_again_after_the_searches_of_another_iteration(
     with opened(cfg, store, "r", begins=False) as run:
         documents = open_documents(run.place, str(library), label="searched")
         name = str(tmp_path / "one.toml")
-        exam = open_exam(run, name, documents)
-        exam.take(run.place.iteration(1), run.player("solver").policy)
+        evaluation = open_evaluation(run, name, documents)
+        evaluation.evaluate(run.place.iteration(1), run.player("solver").policy)
         replay_benchmark(run, documents, name, searcher=1, answerer=3)
     scores = query(
         store.root,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from flows.blocks.controls import permuted_reward
+from flows.blocks.controls import permuted_rewards
 from flows.spell.rewards import responder_rewards
 from flows.spell.rules import covers, covers_some, is_readable
 from tests.support.rows import row
@@ -29,7 +29,7 @@ def paid(**given):
             )
             matches.append(row("matches", **ids, matched=None if right is None else bool(right)))
     rows = list(responder_rewards(answers, matches, [], [], majority_vote=True))
-    return {r["rollout_id"]: r for r in (permuted_reward(rows, **given) if given else rows)}
+    return {r["rollout_id"]: r for r in (permuted_rewards(rows, **given) if given else rows)}
 
 
 def totals(rows, group):

@@ -121,7 +121,7 @@ def test_the_examiner_is_asked_whether_an_answer_says_what_any_accepted_one_says
     (about,) = roles.examiner.variables([given], [task(accepted=["Cicero", "M. T. Cicero"])])
     text = roles.examiner.templates[0].render(**about)
     assert "- Cicero\n- M. T. Cicero\n" in text and "Tully" in text
-    assert roles.examiner.judge and roles.examiner.sampling.temperature == 0
+    assert roles.examiner.on_judge_engine and roles.examiner.sampling.temperature == 0
 
 
 @pytest.mark.parametrize("name", ["documents", "small-1gpu", "qwen2.5-7b"])

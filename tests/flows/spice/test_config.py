@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from flows.app.command.launch import check_settings, find_deployment
+from flows.app.command.parameters import check_settings, find_deployment
 from flows.plan.hardware import GPUS
 from flows.plan.plan import make_plan
 from flows.runtime.machines import Machines, open_models

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.app.command import cli
-from flows.app.command.launch import check_settings, find_deployment, make_parameters
+from flows.app.command.parameters import check_settings, find_deployment, make_parameters
 from flows.app.service import services
 from flows.blocks.corpora import check_corpora, check_distinct, find_prepared
 from flows.run import Run

@@ -3,7 +3,7 @@
 import pytest
 
 from flows.blocks.questions import correctness
-from flows.spice.rewards import challenger_reward, reasoner_reward
+from flows.spice.rewards import challenger_rewards, reasoner_rewards
 from tests.support.rows import row
 
 
@@ -43,7 +43,7 @@ def test_no_box_is_wrong_but_a_failure_of_ours_is_neither_right_nor_wrong():
 
 
 def challenged(tasks, answers=ANSWERS, matches=MATCHES, left_out=(), reward="variance"):
-    rows = challenger_reward(
+    rows = challenger_rewards(
         tasks, list(left_out), answers, matches, reward=reward, invalid_reward=-0.1
     )
     return {r["task_id"]: r for r in rows}
@@ -106,7 +106,7 @@ def test_the_reasoner_is_paid_for_drawn_questions_only():
     selections = [{"task_id": "q", "kept": True}, {"task_id": "other", "kept": False}]
     found = {
         r["rollout_id"]: r
-        for r in reasoner_reward(answers, [*MATCHES, match("elsewhere", True)], selections)
+        for r in reasoner_rewards(answers, [*MATCHES, match("elsewhere", True)], selections)
     }
     totals = {name: r["reward"] for name, r in found.items()}
     assert totals == {"right": 1.0, "wrong": 0.0, "unboxed": 0.0, "slow": None, "failed": None}

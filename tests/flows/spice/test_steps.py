@@ -111,7 +111,7 @@ def prepare(place, reply=script, **changed: Any) -> tuple[Spice, ScriptedFleet, 
     fleet = ScriptedFleet(reply)
     other = ScriptedFleet(reply)
     machines: Any = SimpleNamespace(
-        serving=lambda policy, judge: other if judge else fleet,
+        serving=lambda policy, on_judge_engine: other if on_judge_engine else fleet,
         serving_player=lambda start: SimpleNamespace(config=cfg.engine),
         trainer=None,
         release_engines=lambda: None,

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from flows.app.command.launch import check_settings, find_deployment
+from flows.app.command.parameters import check_settings, find_deployment
 from flows.blocks.corpora import world_of_corpus
 from flows.run import Run
 from flows.runtime.request import Request

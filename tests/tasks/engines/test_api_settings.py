@@ -30,8 +30,8 @@ def test_a_judge_behind_an_api_is_named_where_models_are(store, tmp_path):
     )
     api = ChatFleet(cfg.api, store.root, "r")
     machines = Machines.of(cfg, tmp_path, api)
-    assert machines.serving(models["grader"], judge=True) is api
-    assert machines.serving(models["base"], judge=True) is machines.engines
+    assert machines.serving(models["grader"], on_judge_engine=True) is api
+    assert machines.serving(models["base"], on_judge_engine=True) is machines.engines
     machines.close()
 
 
@@ -138,7 +138,9 @@ def test_a_role_of_an_api_is_asked_and_read_like_any_other_and_its_failures_are_
         models = open_models(cfg)
         machines = Machines.of(cfg, store.root / "logs", ChatFleet(cfg.api, store.root, "r"))
         vote = reads("vote", yes_or_no)
-        role = Role("judge", (template,), about, Sampling(max_tokens=4), VOTES, vote, judge=True)
+        role = Role(
+            "judge", (template,), about, Sampling(max_tokens=4), VOTES, vote, on_judge_engine=True
+        )
         answers = publish(
             place,
             "answers",

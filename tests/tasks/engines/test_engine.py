@@ -226,19 +226,19 @@ def test_judges_of_different_kinds_have_engines_of_their_own_that_take_turns(tmp
     }
     machines = Machines.of(MethodSettings.model_validate(about), tmp_path)
     closed = []
-    for fleet in (machines.judges, own := machines.serving(policy(wider), judge=True)):
+    for fleet in (machines.judges, own := machines.serving(policy(wider), on_judge_engine=True)):
         fleet.close = lambda fleet=fleet: closed.append(fleet.config.model)
     assert (
         own is not machines.judges
         and own.config.model == wider
         and own.first == machines.judges.first
     )
-    assert machines.serving(policy(wider), judge=True) is own and closed == [str(folder)]
-    assert machines.serving(policy(alike), judge=True) is machines.judges and closed == [
+    assert machines.serving(policy(wider), on_judge_engine=True) is own and closed == [str(folder)]
+    assert machines.serving(policy(alike), on_judge_engine=True) is machines.judges and closed == [
         str(folder),
         wider,
     ]
-    assert machines.serving(policy(folder), judge=False) is machines.engines
+    assert machines.serving(policy(folder), on_judge_engine=False) is machines.engines
 
 
 def test_a_model_of_another_width_is_refused_before_an_engine_loads_it(tmp_path, folder):

@@ -28,9 +28,9 @@ from tasks.reports.page import report_file
 from warehouse.address import Address
 from warehouse.draft import hash_json
 from warehouse.lake import Lake
+from warehouse.progress import progress
 from warehouse.schemas import Row
 from warehouse.stopped import stopped
-from warehouse.table import Table
 
 router = APIRouter()
 BOX = (graph.WIDTH, graph.HEIGHT)
@@ -72,14 +72,12 @@ def _head(view: View) -> dict[str, Any]:
     run = view.run
     evaluations = view.shared_rows("evaluations")
     tables = [table for table in view.lake.tables(run) if not table.holds_labels]
-    planned = (view.store.kept(run, "config.json") or {}).get("iterations")
     return {
         "alarms": alarms(view.store, run, evaluations),
         "stopped": stopped(view.store, run),
         "tiles": held_out_tiles(evaluations),
         "iterations": _iterations(view),
-        "planned": planned,
-        "progress": progress(tables, list(view.store.working(run)), planned),
+        "progress": progress(view.lake.catalogue, run),
         "seconds": _seconds(view),
         "num_tables": len(tables),
         "num_rows": sum(table.num_rows for table in tables),
@@ -100,37 +98,6 @@ def _stages(view: View, chosen: int | None) -> dict[str, Any]:
         "graphs": _graphs(view, iteration),
         "live": _live(view),
         "box": BOX,
-    }
-
-
-def progress(tables: Sequence[Table], working: Sequence[Row], planned: int | None) -> Row | None:
-    """How far a run at work is: iteration, phase and step, of how many `steps` by the iteration
-    before, and the seconds that are left if all iterations take as long as those that ended.
-
-    None if no stage of an iteration is at work.
-    """
-    at_work = [Address.parse(work["address"]) for work in working]
-    places = [at for at in at_work if at.iteration]
-    if not places:
-        return None
-    at = max(places, key=lambda place: (place.iteration or 0, place.step or 0))
-    now = at.iteration or 0
-    before = [t.at.step for t in tables if (t.at.iteration, t.at.phase) == (now - 1, at.phase)]
-    work_s: defaultdict[int, float] = defaultdict(float)
-    for table in tables:
-        if table.at.iteration:
-            work_s[table.at.iteration] += table.recipe.get("seconds", 0)
-    ended = [seconds for iteration, seconds in work_s.items() if iteration < now]
-    left_s = None
-    if ended and planned:
-        each_s = sum(ended) / len(ended)
-        left_s = max(0.0, each_s - work_s[now]) + each_s * max(0, planned - now)
-    return {
-        "iteration": now,
-        "phase": at.phase,
-        "step": at.step,
-        "steps": max((step for step in before if step is not None), default=None),
-        "left_s": left_s,
     }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flows.spell.asking import NO_WORDS, NOT_IN_TEXT, NOT_NEEDED, QuestionLists, _take
 from flows.spell.steps import Questions
+from flows.spell.written_questions import NO_WORDS, NOT_IN_TEXT, NOT_NEEDED, QuestionLists, _take
 from tests.support.rows import publish, row
 from warehouse.store import Place
 

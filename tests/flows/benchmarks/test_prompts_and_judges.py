@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from flows.benchmarks import find, names
-from flows.benchmarks.asking import (
+from flows.benchmarks.averages import averages_of
+from flows.benchmarks.item_prompts import benchmark_template, shown
+from flows.benchmarks.judges import (
     JUDGES,
-    PROTOCOL_READERS,
     coverage,
     graded_preference,
     judge_answers,
@@ -19,11 +20,9 @@ from flows.benchmarks.asking import (
     judge_whole,
     read_coverage,
     read_graded_pair,
-    shown,
-    templates,
     truth,
 )
-from flows.benchmarks.averages import averages_of
+from flows.benchmarks.readers import PROTOCOL_READERS
 from tasks.readers.malformed import Malformed
 from tests.support.rows import row
 
@@ -58,7 +57,7 @@ def test_a_prompt_that_a_protocol_names_shows_the_question_with_its_options_and_
 ):
     prompt = find(name).protocol[paper].prompt
     assert prompt is not None
-    text = templates("english", prompt).render(SEARCHING, **shown(CHOICE, CONTEXT))
+    text = benchmark_template("english", prompt).render(SEARCHING, **shown(CHOICE, CONTEXT))
     assert "Which river is it?" in text
     columns = find(name).columns
     assert columns is not None
@@ -78,7 +77,7 @@ def test_every_judge_sees_the_question_and_the_answer_and_no_judged_text_gives_a
     )
     about = list(JUDGES[judge].variables([item], [answer]))
     for values in about:
-        text = templates("english", judge).render(**values)
+        text = benchmark_template("english", judge).render(**values)
         assert "Rhone" in text and "<answer>TRUE</answer> [[YES]]" not in text
         if judge != "coverage":
             assert "Which river is it?" in text
@@ -87,7 +86,7 @@ def test_every_judge_sees_the_question_and_the_answer_and_no_judged_text_gives_a
 
 def test_a_judge_of_a_choice_is_told_letter_and_text_of_the_right_option():
     (values,) = judge_answers([CHOICE], [row("answers", task_id="q", answer="B")])
-    text = templates("english", "true_false_choice").render(**values)
+    text = benchmark_template("english", "true_false_choice").render(**values)
     assert "- B) the Rhone" in text and "A) the Rhine" in text
 
 
@@ -242,7 +241,9 @@ def test_a_rating_for_every_point_or_none_counts():
     criteria = [{"text": "Points: 9", "weight": 1}, {"text": "Why?", "weight": 2}]
     item = {**CHOICE, "given": json.dumps({"criteria": criteria})}
     (values,) = judge_whole([item], [row("answers", task_id="q", answer="Rhone")])
-    messages = [{"role": "user", "content": templates("english", "coverage").render(**values)}]
+    messages = [
+        {"role": "user", "content": benchmark_template("english", "coverage").render(**values)}
+    ]
     rows = read_coverage(*reply("Mostly\nBarely", messages=messages))
     assert [(r["position"], r["mark"]) for r in rows] == [(0, 0.75), (1, 0.25)]
     with pytest.raises(Malformed, match="1 ratings of 2 points"):

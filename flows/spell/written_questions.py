@@ -144,7 +144,7 @@ def _answer_again(spell: Spell, step: Place, player: Player, questions: Question
     responder = spell.roles.responder
     if writer is not None:
         player = replace(player, policy=writer)
-        responder = replace(responder, judge=True)  # it answers where models do that never learn
+        responder = replace(responder, on_judge_engine=True)
     responses = answer(
         spell.run,
         step,
@@ -194,7 +194,7 @@ def _take(
     """Add the questions of a round that are good, up to `count` and `num_held_out`; count the
     others by reason."""
     share = num_held_out / (count + num_held_out)
-    text_of = {row["document_id"]: row for row in questions.documents.rows(Document)}
+    document_of = {row["document_id"]: row for row in questions.documents.rows(Document)}
     shown_to = _shown(questions)
     taken = (*written.questions, *written.held_out)
     known = {tuple(words_of(row["question"])) for row in taken}
@@ -202,9 +202,10 @@ def _take(
         if task["text"] is None:
             written.dropped[task["malformed"] or "malformed"] += 1
             continue
-        documents = [text_of[i] for i in shown_to[task["prompt_id"]] if i in text_of]
+        documents = [document_of[i] for i in shown_to[task["prompt_id"]] if i in document_of]
         context = "\n\n".join(_as_shown(row) for row in documents)
         words = tuple(words_of(task["text"]))
+        held_out = is_held_out(documents, share)
         if words in known:
             written.dropped[AGAIN] += 1
         elif second_answers is not None and task["task_id"] not in second_answers.answer_of:
@@ -213,7 +214,7 @@ def _take(
             written.dropped[NO_WORDS] += 1
         elif second_answers is None and not holds(task["reference"] or "", context):
             written.dropped[NOT_IN_TEXT] += 1
-        elif (held_out := is_held_out(documents, share)) is None:
+        elif held_out is None:
             written.dropped[BOTH_SIDES] += 1
         elif held_out and len(written.held_out) < num_held_out:
             known.add(words)

@@ -1,35 +1,26 @@
-"""The prompts of benchmarks, made with the templates beside this file, and readers of replies."""
+"""Judges of the answers to benchmarks: what a judge is shown, and readers of its replies."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from flows.benchmarks import FOLDER
-from flows.runtime.templates import load
-from flows.settings.prompts import PAPER, prompt_folder
-from tasks.prompt import Malformed, Template
-from tasks.read import UNANSWERED, Reader
-from tasks.readers.boxed import last_box
+from tasks.prompt import Malformed
+from tasks.read import Reader
 from tasks.readers.letters import lettered, with_option
 from tasks.readers.objects import last_object
-from tasks.readers.quotes import quotes_of, verbatim
-from tasks.readers.stated import stated_answer
-from tasks.readers.tags import last_element
 from tasks.readers.thoughts import spoken
 from tasks.readers.verdicts import bracketed, deciding
-from tasks.rollouts.tokens import count_tokens, cut_middle
 from warehouse.schemas import (
     JUDGMENTS,
     MARKS,
     VOTES,
     Answer,
     Item,
-    ItemContext,
     PromptRow,
     Rollout,
     Row,
@@ -38,68 +29,9 @@ from warehouse.schemas import (
 
 Rows = list[Row]
 DIMENSIONS = ("depth", "structure", "relevance", "accuracy", "completeness")  # of a report
-EMPTY = {"search_example": "", "max_searches": 0}  # what `pose` leaves to the role
-MARKUP = 64  # tokens of a chat template around one message
 
 
-def templates(prompts: str, name: str, trained_with: str = PAPER) -> Template:
-    """A template of a set of prompts.
-
-    A name such as `mae/solve` is that of a method's own prompt, in the set that its policies are
-    `trained_with`: a name, or the path of a folder.
-
-    Raises ValueError, which names the file, if there is no such template, or if a method's own is
-    no Jinja.
-    """
-    method, _, prompt = name.rpartition("/")
-    if method:
-        return load(prompt_folder(FOLDER.parent / method, trained_with), prompt)
-    return Template.load(FOLDER / "prompts" / prompts, name)
-
-
-def pose(
-    items: list[Item], contexts: Iterable[ItemContext] = (), *, template: Template, model: str
-) -> Iterator[Row]:
-    """The question of every item, with its options and its context, and without its reference.
-
-    `contexts` says how many tokens of `model` a context keeps, of which the middle is cut out, and
-    which items are left out.
-    """
-    context_of = {row["task_id"]: row for row in contexts}
-    for item in items:
-        context = item["context"] or ""
-        fitted = context_of.get(item["task_id"])
-        if fitted is not None:
-            if fitted["left_out"] is not None:
-                continue
-            if fitted["kept_tokens"] < fitted["num_tokens"]:
-                context = cut_middle(context, model, fitted["kept_tokens"])
-        yield {
-            "task_id": item["task_id"],
-            "task_type": item["kind"],
-            "template": template.name,
-            **shown(item, context),
-        }
-
-
-def tokens_around(item: Item, *, template: Template, model: str) -> int:
-    """How many tokens of `model` an item's prompt has without its context. `MARKUP` of them are for
-    the chat template."""
-    return count_tokens(template.render(EMPTY, **shown(item, "")), model) + MARKUP
-
-
-def shown(item: Item, context: str) -> Row:
-    """What a prompt may show of an item. `task` is context and question in one text, for the
-    prompts of methods whose tasks have no context of their own."""
-    task = item["text"]
-    if context:
-        task = f"{context}\n\n{task}"
-    return {
-        "question": item["text"],
-        "options": lettered(item["options"]),
-        "context": context,
-        "task": task,
-    }
+# ---- what a judge is shown ----
 
 
 def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
@@ -173,83 +105,6 @@ def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
             }
 
 
-def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str]) -> Row:
-    """The column `answer` of `answers`: what `read` finds in a reply. A reply that was truncated
-    after its answer still counts.
-
-    Raises Malformed if there is no answer. Its reason is why the reply is incomplete or, if it is
-    complete, what `read` found wrong.
-    """
-    try:
-        return {"answer": read(rollout["reply"] or "")}
-    except Malformed as problem:
-        raise Malformed(UNANSWERED.get(rollout["finish_reason"], str(problem))) from problem
-
-
-def read_parts(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The answer of a reply in four parts (analysis, evidence, reasoning, answer), its quotes, and
-    the share of them that is in the prompt.
-
-    The other parts may be missing: models that were not trained for the form are asked as well.
-    Raises Malformed if there is no answer.
-    """
-    row = read_answer(rollout, prompt, read=read_element)
-    try:
-        quotes = quotes_of(last_element(rollout["reply"] or "", "evidence"))
-    except Malformed:
-        return row
-    if not quotes:
-        return row
-    prompt_text = "\n".join(message["content"] for message in prompt["messages"])
-    return {**row, "evidence": quotes, "verbatim": verbatim(quotes, prompt_text)}
-
-
-def read_boxed(reply: str) -> str:
-    """The content of the last box, or else the answer stated in words. Raises Malformed if there is
-    neither."""
-    try:
-        return last_box(reply)
-    except Malformed:
-        return stated_answer(reply)
-
-
-def read_tagged(reply: str) -> str:
-    """The text of the last answer element, or else the answer stated in words. Raises Malformed if
-    there is neither."""
-    try:
-        return last_element(reply, "answer")
-    except Malformed:
-        return stated_answer(reply)
-
-
-def read_element(reply: str) -> str:
-    """The text of the last answer element: what stands outside of the tags is no answer. Raises
-    Malformed if there is none, or if it is empty."""
-    return last_element(reply, "answer")
-
-
-def read_line(reply: str) -> str:
-    """The first line with any content.
-
-    Raises Malformed for a reply in which no line says anything.
-    """
-    for line in spoken(reply).splitlines():
-        if line.strip():
-            return line.strip()
-    raise Malformed("no line says anything")
-
-
-def read_whole(reply: str) -> str:
-    """All of the reply but its thoughts.
-
-    Raises Malformed for an empty reply.
-    """
-    text = spoken(reply).strip()
-    if not text:
-        raise Malformed("nothing is said")
-    return text
-
-
 # ---- what a judge replies ----
 
 
@@ -261,11 +116,11 @@ def read_vote(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], int]
 
 def read_verdict(rollout: Rollout, prompt: PromptRow) -> Row:
     """The column `verdict` of `judgments`: 1 if the answer meets the criterion, else 0. Raises
-    Malformed as `verdict` does."""
-    return {"verdict": verdict(rollout["reply"] or "")}
+    Malformed as `yes_or_no` does."""
+    return {"verdict": yes_or_no(rollout["reply"] or "")}
 
 
-def verdict(reply: str) -> int:
+def yes_or_no(reply: str) -> int:
     """1 for [[YES]] and 0 for [[NO]], the last that is meant as the verdict. Raises Malformed for a
     reply without one."""
     return bracketed(reply, {"YES": 1, "NO": 0})
@@ -435,40 +290,18 @@ def marks_by(read: Callable[[str], list[float]]) -> Judge:
 
 # by the name of the template
 JUDGES = {
-    "judge": votes_by(verdict),
-    "present": votes_by(verdict),
+    "judge": votes_by(yes_or_no),
+    "present": votes_by(yes_or_no),
     "grade": votes_by(grade),
     "true_false_mathematics": votes_by(truth),
     "true_false_choice": votes_by(truth),
     "true_false_truthfulness": votes_by(truth),
     "true_false_general": votes_by(truth),
-    "criterion": Judge(judge_criteria, JUDGMENTS, read_verdict, verdict),
+    "criterion": Judge(judge_criteria, JUDGMENTS, read_verdict, yes_or_no),
     "pair": Judge(judge_pairs, JUDGMENTS, read_preference, preference),
     "pair_graded": Judge(judge_pairs, MARKS, read_graded_pair, graded_preference),
     "report": marks_by(partial(scaled, dimensions=DIMENSIONS, highest=5)),
     "quality": marks_by(partial(scaled, dimensions=("quality",), highest=5)),
     "checklist": marks_by(partial(scaled, dimensions=("score",), highest=10)),
     "coverage": Judge(judge_whole, MARKS, read_coverage, Reader(read_coverage)),
-}
-# by the set of prompts, then by the name of the template
-READERS: dict[str, dict[str, Callable[[str], str]]] = {
-    "english": {
-        "boxed": read_boxed,
-        "letter": read_boxed,
-        "short": read_tagged,
-        "whole": read_whole,
-    },
-    "lines-2-shot": {"short": read_line},
-    "lines-5-shot": {"short": read_line},
-    "lines-4-shot": {"boxed": read_line},  # its examples are sums
-    "lines": {"boxed": read_line, "letter": read_line, "short": read_line, "whole": read_whole},
-}
-# by the name that a protocol calls it
-PROTOCOL_READERS: dict[str, Callable[[Rollout, PromptRow], Row]] = {
-    "boxed": partial(read_answer, read=read_boxed),
-    "tagged": partial(read_answer, read=read_tagged),
-    "element": partial(read_answer, read=read_element),
-    "stated": partial(read_answer, read=stated_answer),
-    "parts": read_parts,
-    "whole": partial(read_answer, read=read_whole),
 }

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.app.command import cli
-from flows.blocks.seeds import Source, draw, read_sources
+from flows.app.seeds import Source, draw, read_sources
 
 SEEDS = Path("flows/mae/seeds.toml")
 # two rows of each, as in the training split; the second is the first with another question
