@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ class Usage:
     """How a role of a run was asked.
 
     `messages` is one of its prompts. `chat_template`: "model" renders them with the model's own
-    template, "none" takes the text as it is, "conversation" writes User and Assistant.
+    template and `template_arguments`, "none" takes the text as it is, "conversation" writes User
+    and Assistant.
     """
 
     role: str
@@ -37,6 +38,7 @@ class Usage:
     top_p: float
     max_tokens: int
     stop: list[str]
+    template_arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -52,6 +54,7 @@ class Usage:
             TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True
         )
         is_chat = self.chat_template == "model"
+        given = self.template_arguments
         prompt = json.dumps(self.messages if is_chat else self.text, ensure_ascii=False, indent=1)
         return template.render(
             usage=self,
@@ -61,6 +64,8 @@ class Usage:
             prompt=prompt,
             is_shown=len(prompt) <= LONGEST,
             stop=json.dumps(self.stop),
+            arguments="".join(f", {name}={value!r}" for name, value in given.items()),
+            chat_arguments=json.dumps(given, ensure_ascii=False) if given else "",
         )
 
 
@@ -109,15 +114,17 @@ def _ids(table: Table) -> list[str]:
 
 def _usage(role: str, prompt: dict[str, Any], params: dict[str, Any]) -> Usage:
     sampling = params["sampling"]
+    dialogue = params["dialogue"]
     return Usage(
         role=role,
         messages=[
             {"role": message["role"], "content": message["content"]}
             for message in prompt["messages"]
         ],
-        chat_template=params["dialogue"]["chat_template"],
+        chat_template=dialogue["chat_template"],
         temperature=sampling["temperature"],
         top_p=sampling["top_p"],
         max_tokens=sampling["max_tokens"],
         stop=list(sampling["stop"]),
+        template_arguments=dialogue.get("template_arguments", {}),
     )

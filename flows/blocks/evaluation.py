@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,7 @@ class TrainingDialogues:
     system: str = ""
     reasoning: bool = False
     chat_template: ChatTemplate = "model"
+    template_arguments: Mapping[str, bool | str] = field(default_factory=dict)
     response_tokens: int = 0
 
     @classmethod
@@ -105,9 +106,9 @@ class TrainingDialogues:
         """Those of a method's configuration."""
         dialogues = getattr(cfg, "dialogues", None)
         settings = {
-            field.name: getattr(dialogues, field.name)
-            for field in fields(cls)
-            if hasattr(dialogues, field.name)
+            known.name: getattr(dialogues, known.name)
+            for known in fields(cls)
+            if hasattr(dialogues, known.name)
         }
         return cls(**settings)
 
@@ -374,6 +375,7 @@ class BenchmarkEvaluation:
                 max_turns=1,
                 reasoning=dialogues.reasoning,
                 chat_template=dialogues.chat_template,
+                template_arguments=dialogues.template_arguments,
             )
             if cfg.prompts.startswith("lines"):
                 stop = (*stop, "\n")
@@ -506,6 +508,7 @@ class BenchmarkEvaluation:
             insist=benchmark_template("english", "insist").text,
             reasoning=self.dialogues.reasoning,
             chat_template=self.dialogues.chat_template,
+            template_arguments=self.dialogues.template_arguments,
         )
 
     @property
@@ -518,14 +521,19 @@ class BenchmarkEvaluation:
 
 
 def _rendered_otherwise(role: Role) -> Row:
-    """How a role's prompts differ from a model's usual ones: a system message, another template
-    than the model's, and, from the second turn on, thoughts left out. Empty if they do not."""
+    """How a role's prompts differ from a model's usual ones. Empty if they do not.
+
+    That is by a system message, by another template than the model's or arguments of it, and, from
+    the second turn on, by thoughts left out.
+    """
     dialogue = role.dialogue
     rendered: Row = {}
     if role.system:
         rendered["system"] = role.system
     if dialogue.chat_template != "model":
         rendered["chat_template"] = dialogue.chat_template
+    if dialogue.template_arguments:
+        rendered["template_arguments"] = dict(dialogue.template_arguments)
     if dialogue.reasoning and dialogue.max_turns > 1:
         rendered["reasoning"] = True
     return rendered

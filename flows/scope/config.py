@@ -66,6 +66,13 @@ class Dialogues(Settings):
     chat_template: ChatTemplate = Field(
         default="model", description='"none": the prompt as it is, which a base model continues'
     )
+    template_arguments: dict[str, bool | str] = Field(
+        default={},
+        description=(
+            "arguments of the model's chat template, such as {enable_thinking = false} for hybrid"
+            " Qwen3 models"
+        ),
+    )
     search_syntax: Literal["tags", "qwen", "olmo"] = Field(
         default="tags",
         description='how the model family writes a search; prompts read by lines have "Search:"',

@@ -102,6 +102,7 @@ class Roles:
             max_turns=1,
             reasoning=cfg.dialogues.reasoning,
             chat_template=cfg.dialogues.chat_template,
+            template_arguments=cfg.dialogues.template_arguments,
         )
         role = partial(Role, player="judge", on_judge_engine=True, dialogue=dialogue)
         temperature = judge.screens_at(cfg.dialogues.reasoning)
@@ -196,6 +197,7 @@ class Roles:
             reasoning=d.reasoning,
             context_tokens=d.context_tokens,
             chat_template=d.chat_template,
+            template_arguments=d.template_arguments,
         )
 
 

@@ -128,6 +128,13 @@ class Dialogues(Settings):
             " Assistant"
         ),
     )
+    template_arguments: dict[str, bool | str] = Field(
+        default={},
+        description=(
+            "arguments of the model's chat template, such as {enable_thinking = false} for hybrid"
+            " Qwen3 models"
+        ),
+    )
     reasoning: bool = Field(default=False, description="the model thinks before it replies")
     stop: tuple[str, ...] = Field(
         default=(), description="strings that end a reply, besides the model's own end"
@@ -151,7 +158,12 @@ class Dialogues(Settings):
     @property
     def one_reply(self) -> Dialogue:
         """A prompt and its reply."""
-        return Dialogue(max_turns=1, reasoning=self.reasoning, chat_template=self.chat_template)
+        return Dialogue(
+            max_turns=1,
+            reasoning=self.reasoning,
+            chat_template=self.chat_template,
+            template_arguments=self.template_arguments,
+        )
 
 
 class Evaluation(Settings):

@@ -106,6 +106,7 @@ class Roles:
             prompt_tokens=dialogues.prompt_tokens,
             context_tokens=dialogues.context_tokens,
             chat_template=dialogues.chat_template,
+            template_arguments=dialogues.template_arguments,
         )
 
 

@@ -255,6 +255,19 @@ def role_of(method: str, prompts: str, name: str) -> Role:
     return getattr(roles, name)
 
 
+@pytest.mark.parametrize("method", PAPER_PROFILES)
+def test_every_role_passes_on_the_arguments_of_the_chat_template(method: str) -> None:
+    config = module(method, "config").Config
+    arguments = {"enable_thinking": False}
+    changed = {"models.base": "data/micro/base", "dialogues.template_arguments": arguments}
+    cfg = profile.load(config, PAPER_PROFILES[method], changed)
+    roles = module(method, "flow" if method == "rzero" else "roles").Roles(cfg)
+    asked = [role for role in vars(roles).values() if isinstance(role, Role)]
+    asked = [role for role in asked if role.name != "examiner"]  # another model
+    assert asked
+    assert [role.name for role in asked if role.dialogue.template_arguments != arguments] == []
+
+
 def read(role: Role, reply: str, asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     prompt: Any = row("prompts", messages=[{"role": "user", "content": ""}], **asked)
     rollout: Any = row("rollouts", reply=reply, turns=[turn(reply)], finish_reason="final")

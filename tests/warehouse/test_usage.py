@@ -54,6 +54,16 @@ def test_a_prompt_is_shown_as_it_was_rendered():
     assert "apply_chat_template" in chat and "v1/chat/completions" in chat
 
 
+def test_arguments_of_the_chat_template_are_shown():
+    arguments = {"enable_thinking": False, "date": "today"}
+    shown = Usage("solver", CHAT, "model", 1.0, 1.0, 8, [], arguments).markdown(
+        "m", is_adapter=False
+    )
+    assert "return_dict=True, enable_thinking=False, date='today')" in shown
+    assert '"chat_template_kwargs": {"enable_thinking": false, "date": "today"}' in shown
+    assert "chat_template_kwargs" not in usage("model").markdown("m", is_adapter=False)
+
+
 def test_a_long_prompt_is_left_out():
     shown = usage("none", text="word " * 2000).markdown("m", is_adapter=False)
     assert len(shown) < 3000 and "too long to be shown here" in shown

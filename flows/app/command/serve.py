@@ -134,6 +134,8 @@ def _show(served: dict[str, Any], usage: Usage | None) -> None:
         request["stop"] = usage.stop
     if is_chat:
         request["messages"] = usage.messages
+        if usage.template_arguments:
+            request["chat_template_kwargs"] = usage.template_arguments
     else:
         request["prompt"] = usage.text
     body = json.dumps(request, ensure_ascii=False)

@@ -258,6 +258,11 @@ def test_scores_of_contexts_cut_to_other_lengths_are_not_compared(world):
     [
         ("system", "Be brief.", ["system is Be brief., was None"]),
         ("chat_template", "none", ["chat_template is none, was None"]),
+        (
+            "template_arguments",
+            {"enable_thinking": False},
+            ["template_arguments is {'enable_thinking': False}, was None"],
+        ),
         ("reasoning", True, []),  # the prompt of a single turn is the same
     ],
 )
