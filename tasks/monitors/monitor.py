@@ -27,7 +27,6 @@ from warehouse.schemas import (
     Judgment,
     Label,
     Mark,
-    Novelty,
     OptimizerStep,
     Reward,
     Task,
@@ -313,18 +312,6 @@ def contrast(advantages: list[Advantage]) -> Measured:
             yield "reward", row["reward"]
     for group in groups.values():
         yield "flat_group", float(not any(group))
-
-
-def repeats(novelties: list[Novelty]) -> Measured:
-    """Yield 1 for a task in the same cluster as an earlier one of its batch, else 0; and its
-    similarity to the nearest task of earlier batches. Tasks without text are skipped."""
-    clusters = set[int]()
-    for row in novelties:
-        if row["cluster"] is not None:
-            yield "repeat", float(row["cluster"] in clusters)
-            clusters.add(row["cluster"])
-        if row["similarity"] is not None:
-            yield "similarity_to_earlier", row["similarity"]
 
 
 def sampler_mismatch(updates: list[OptimizerStep]) -> Measured:
