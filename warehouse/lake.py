@@ -26,7 +26,6 @@ from warehouse.schemas import TABLES, Row, Schema
 from warehouse.store import Store
 from warehouse.table import Table
 
-ALL = ""  # stands for all runs
 MEMORY_LIMIT = "2GB"
 KEPT_NEAR = 16  # number of cached schemas over subsets of a run's tables
 T = TypeVar("T")

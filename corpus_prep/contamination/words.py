@@ -88,36 +88,6 @@ def grams(batch: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
     return _hash_runs(batch.hash, first, n), first
 
 
-def folded(text: str) -> list[tuple[str, int, int]]:
-    """The same words one by one, as text with their places: for display, and to check the fast
-    version."""
-    table = _table()
-    out = []
-    word = ""
-    start = 0
-    end = 0
-    for place, character in enumerate(text):
-        value = int(table[min(ord(character), FOLDED - 1)])
-        if value == SKIPPED:
-            continue
-        if word and (value == SEPARATOR or value & ALONE or out_of_line(word)):
-            out.append((word, start, end))
-            word = ""
-        if value != SEPARATOR:
-            if not word:
-                start = place
-            word = word + chr(value & ~ALONE)
-            end = place + 1
-    if word:
-        out.append((word, start, end))
-    return out
-
-
-def out_of_line(word: str) -> bool:
-    """Whether the word is a character that is a word by itself."""
-    return any(low <= ord(word[0]) <= high for low, high in UNSPACED)
-
-
 @functools.cache
 def _table() -> np.ndarray:
     """What each character folds to: SKIPPED, SEPARATOR, or a letter, with ALONE if it is a word."""

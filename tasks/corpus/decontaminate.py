@@ -91,7 +91,6 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
     rule: NgramRule,
     alignment: bool = False,
     likeness: MinHashing | None = None,
-    bands: Table | None = None,
     canaries: int = 0,
     seed: int = 0,
     workers: Workers | None = None,
@@ -100,8 +99,7 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
 ) -> Rows:
     """Every passage that a document holds, by n-grams, with the spans. With `alignment`, also
     passages that it holds edited or in part; with `likeness`, also passages of which it is a
-    near-duplicate. `bands`: the documents' band table made with `likeness`, if there is one
-    already.
+    near-duplicate.
 
     With `canaries`, that many passages are planted in copies of documents, some edited or in part,
     and searched for. They are not in the rows but in the file `canaries.parquet` beside them.
@@ -124,13 +122,8 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
         if canaries:
             write_planted(birds, contaminations.beyond(), draft.files / CANARIES)
     if likeness is not None:
-        if bands:
-            own = None
-        else:
-            own = map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
-        yield from find_alike(
-            corpus, texts, own or (bands.paths() if bands else []), likeness, folder
-        )
+        bands = map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
+        yield from find_alike(corpus, texts, bands, likeness, folder)
 
 
 @stage(SCREENINGS)
