@@ -28,7 +28,7 @@ from corpus_prep.dedup.minhash import MinHashing
 from corpus_prep.workers import Workers, map_shards
 from tasks.corpus.documents import corpus_identity
 from tasks.corpus.steps import corpus_of, costs, folder_of, measured, screened_counts
-from tasks.stage import Rows, Tables, stage
+from tasks.stage import Rows, Tables, as_tables, stage
 from warehouse.draft import Draft, Shards
 from warehouse.schemas import CONTAMINATIONS, MEASUREMENTS, PASSAGES, SCREENINGS, Item, Measurement
 from warehouse.store import Table
@@ -45,7 +45,7 @@ def read_evaluation_sets(
     with its benchmark. `identity` is `evaluation_identity(benchmarks)`."""
     for benchmark in benchmarks:
         yield from read_passages(benchmark)
-    for table in [items] if isinstance(items, Table) else items:
+    for table in as_tables(items):
         rows = table.rows(Item)
         times_asked = Counter(row["text"] for row in rows)
         for row in rows:

@@ -20,7 +20,7 @@ from typing import Any
 from tasks.evaluate import Measure, evaluate, scores_of
 from tasks.monitors.limits import Limits
 from tasks.read import NOT_SAMPLED, TOO_LONG, UNANSWERED
-from tasks.stage import Tables, rows_of
+from tasks.stage import Tables, as_tables, rows_of
 from warehouse.schemas import (
     Advantage,
     Answer,
@@ -115,7 +115,7 @@ def check_pool(
 ) -> int:
     """Return how many tasks the selections keep. Raises Alarm below `target`; with `allow_short`
     it logs a warning."""
-    tables = [selections] if isinstance(selections, Table) else selections
+    tables = as_tables(selections)
     num_kept = sum(row["kept"] for row in rows_of(tables))
     if num_kept < target:
         advice = f"{way_out} Selections say why the others were not kept.".lstrip()
