@@ -141,7 +141,9 @@ class _Sparing:
     the whole time limit."""
 
     def __init__(self, same: Same) -> None:
-        self._same, self._fails_alone, self.num_failed = same, dict[str, bool](), 0
+        self._same = same
+        self._fails_alone: dict[str, bool] = {}
+        self.num_failed = 0
 
     def __call__(self, first: str, second: str) -> bool:
         if self._fails_alone.get(first) or self._fails_alone.get(second):

@@ -46,7 +46,8 @@ class Lake:
     """
 
     def __init__(self, store: Store, threads: int | None = None) -> None:
-        self.store, self.catalogue = store, Catalogue(store)
+        self.store = store
+        self.catalogue = Catalogue(store)
         self._connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT})
         if threads is not None:
             self._connection.execute(f"set threads = {threads}")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from corpus_prep.dedup.units import mix
+from corpus_prep.dedup.units import byte_length, mix
 from corpus_prep.scripts import UNSPACED
 
 MAX_BYTES = 1 << 20  # bytes of text processed at once, which take 32 MiB of arrays
@@ -127,7 +127,7 @@ def _find_words(content, offsets, table, first, document, start, end, hashes):
         is_alone = False
         while at < offsets[text + 1]:
             byte = np.int64(content[at])
-            length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            length = byte_length(byte)
             code = byte if length == 1 else byte & (0x7F >> length)
             for i in range(1, length):
                 code = code << 6 | np.int64(content[at + i]) & 0x3F

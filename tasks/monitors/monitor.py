@@ -36,9 +36,13 @@ from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
 
-JUDGE, LABELS, POOL, BATCH, UPDATE, COURSE = (
-    f"{what} monitor" for what in ("judge", "label", "pool", "batch", "update", "course")
-)  # benchmarks in `evaluations`
+# benchmarks in `evaluations`
+JUDGE = "judge monitor"
+LABELS = "label monitor"
+POOL = "pool monitor"
+BATCH = "batch monitor"
+UPDATE = "update monitor"
+COURSE = "course monitor"
 
 Measured = Iterator[tuple[str, float]]
 Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown

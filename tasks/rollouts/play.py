@@ -159,9 +159,8 @@ class Play:
             yield
         except EngineDied:
             raise
-        except (
-            Exception
-        ) as error:  # whatever it is, it is this caller's: the others' conversations go on
+        except Exception as error:
+            # whatever it is, it is this caller's: the others' conversations go on
             call.error = error
             self.end(call)
 
