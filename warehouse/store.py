@@ -3,11 +3,9 @@
 Tables lie at readable addresses, the recipe beside the rows, and are published whole or not at all.
 
 `runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and,
-for a policy,
-its files.
-People read the address; what a table holds is defined by its recipe. A table is written in `tmp/`
-and published by one rename. A long stage stores its parts under `unfinished/`, so that it can
-resume from them.
+for a policy, its files. People read the address; what a table holds is defined by its recipe. A
+table is written in `tmp/` and published by one rename. A long stage stores its parts under
+`unfinished/`, so that it can resume from them.
 """
 
 from __future__ import annotations

@@ -3,12 +3,16 @@ Jaccards.
 
 The stages run in this order. Each takes the `screenings` of the stages before it and ignores
 documents that one of them dropped:
+
     exact = screen_exact_duplicates(place, documents, label="exact")
     bands = band_documents(place, documents, screened=[exact], settings=settings)
     duplicates = find_duplicates(place, documents, bands, screened=[exact], settings=settings)
-    near = screen_near_duplicates(place, documents, duplicates, screened=[exact], threshold=0.8,
-    label="near") measure_duplicates(place, exact, bands, duplicates, near, threshold=0.8,
-    label="duplicates")
+    near = screen_near_duplicates(
+        place, documents, duplicates, screened=[exact], threshold=0.8, label="near"
+    )
+    measure_duplicates(
+        place, exact, bands, duplicates, near, threshold=0.8, label="duplicates"
+    )
 """
 
 from __future__ import annotations

@@ -1,8 +1,14 @@
 """Monitors: measure what rewards do not show, store it, and stop the run before an update trains on
 it.
 
-    watch(step, canary_errors, judgments=judged, limits=cfg.monitor, policy=grader.id,
-    benchmark=JUDGE)
+    watch(
+        step,
+        canary_errors,
+        judgments=judged,
+        limits=cfg.monitor,
+        policy=grader.id,
+        benchmark=JUDGE,
+    )
 
 Call `watch` before the update. Its metrics are a table like any other. The limit is not part of the
 recipe, so a rerun compares the stored value with the current limit: it raises the alarm again, or
