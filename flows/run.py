@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from flows.runtime.drift import Drift
 from flows.runtime.engine_scores import check_in_effect, reference_logprobs_of, teaching_fleet
 from flows.runtime.machines import Machines
-from flows.runtime.record import note_left
+from flows.runtime.record import note_orphaned
 from flows.runtime.store_root import OWN_RULES
 from flows.runtime.templates import load, rendered
 from flows.runtime.unread import check_read, check_rollouts
@@ -224,7 +224,7 @@ class Run(Generic[Config]):
                     report(self.place, iteration=t - 1, rules=(OWN_RULES,))
             yield t, self.place.iteration(t)
         if last >= first:
-            note_left(self.place.store, self.place.at.run)
+            note_orphaned(self.place.store, self.place.at.run)
             report(self.place, iteration=last, rules=(OWN_RULES,))
 
     def sample(

@@ -108,19 +108,19 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
     folder = folder_of(shards)
     texts = passages.arrow
     runs = draft.files / RUNS
-    planted = corpus
-    birds = []
+    searched = corpus
+    planted = []
     write_runs(texts, rule, runs)
     if canaries:
-        planted, birds = plant_passages(
+        searched, planted = plant_passages(
             corpus, texts, rule, alignment, canaries, seed, folder / CANARIES
         )
     with find_passages(
-        planted, corpus, texts, runs, rule, alignment, folder, workers
+        searched, corpus, texts, runs, rule, alignment, folder, workers
     ) as contaminations:
         yield from contaminations.rows()
         if canaries:
-            write_planted(birds, contaminations.beyond(), draft.files / CANARIES)
+            write_planted(planted, contaminations.beyond(), draft.files / CANARIES)
     if likeness is not None:
         bands = map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
         yield from find_alike(corpus, texts, bands, likeness, folder)

@@ -90,18 +90,18 @@ def find_duplicates(
     comparing = comparing or Comparing()
     folder = folder_of(shards)
     corpus = corpus_of(documents, screened)
-    planted = corpus
-    birds = None
+    searched = corpus
+    planted = None
     files = bands.paths()
     if canaries:
-        planted, birds = plant(corpus, canaries, seed, settings.shingling, folder / CANARIES)
+        searched, planted = plant(corpus, canaries, seed, settings.shingling, folder / CANARIES)
         behind = [
-            s for s in planted.shards(folder, "canary-bands") if s.first >= corpus.num_documents
+            s for s in searched.shards(folder, "canary-bands") if s.first >= corpus.num_documents
         ]
         files += map_shards(write_bands, behind, settings, workers)
-    edges = find_edges(planted, files, settings, comparing, folder, workers)
-    if birds is not None:
-        write_found(birds, read_edges(edges.files, comparing.floor), draft.files / CANARIES)
+    edges = find_edges(searched, files, settings, comparing, folder, workers)
+    if planted is not None:
+        write_found(planted, read_edges(edges.files, comparing.floor), draft.files / CANARIES)
     (draft.files / COUNTS).write_text(json.dumps({**edges.counts, "floor": comparing.floor}))
     yield from ordered_edges(corpus, edges.files, folder)
 
