@@ -22,7 +22,7 @@ from flows.plan.cluster import is_on_nodes
 from flows.plan.preflight import check_machine
 from flows.run import Run, check_world
 from flows.runtime.machines import MachinePool, Machines, open_models, register, told_apart
-from flows.runtime.record import check_left, open_run
+from flows.runtime.record import open_run, report_orphaned
 from flows.runtime.request import Request, RerunRequest, default_run
 from flows.runtime.start import open_start
 from flows.runtime.store_root import open_store, store_root
@@ -129,7 +129,7 @@ class Method:
             opened(cfg, store, request.run, pool=pool) as run,
         ):
             self.play(run)
-            check_left(store, request.run)
+            report_orphaned(store, request.run)
 
     def load(self, request: Request, loads: bool = True) -> profiles.Settings:
         """The configuration of a run.

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from flows.runtime.drift import Drift
-from flows.runtime.engine_scores import check_in_effect, references_of, teaching_fleet
+from flows.runtime.engine_scores import check_in_effect, reference_logprobs_of, teaching_fleet
 from flows.runtime.machines import Machines
-from flows.runtime.record import note_left
+from flows.runtime.record import note_orphaned
 from flows.runtime.store_root import OWN_RULES
 from flows.runtime.templates import load, rendered
 from flows.runtime.unread import check_read, check_rollouts
@@ -224,7 +224,7 @@ class Run(Generic[Config]):
                     report(self.place, iteration=t - 1, rules=(OWN_RULES,))
             yield t, self.place.iteration(t)
         if last >= first:
-            note_left(self.place.store, self.place.at.run)
+            note_orphaned(self.place.store, self.place.at.run)
             report(self.place, iteration=last, rules=(OWN_RULES,))
 
     def sample(
@@ -471,7 +471,7 @@ class Run(Generic[Config]):
             "optimizer_steps": max(1, round(rows.num_rows / rows_per_step)),
         }
         settings = settings.model_copy(update=changes)
-        return self._update(at, player, rows, settings, references=taught)
+        return self._update(at, player, rows, settings, reference_logprobs=taught)
 
     def _update(
         self,
@@ -480,13 +480,13 @@ class Run(Generic[Config]):
         rows: Table,
         settings: GRPOSettings,
         reference: Policy | None = None,
-        references: Table | None = None,
+        reference_logprobs: Table | None = None,
     ) -> Player:
         reference = reference or self.models["base"]
         start = self.model(player.name)
         settings = settings.decayed(player.num_updates)
-        if references is None:
-            references = references_of(
+        if reference_logprobs is None:
+            reference_logprobs = reference_logprobs_of(
                 at, rows, reference, settings, cfg=self.cfg, machines=self.machines
             )
         self.machines.release_engines()
@@ -498,7 +498,7 @@ class Run(Generic[Config]):
             optimizer_state=player.optimizer_state,
             settings=settings,
             role=player.name,
-            references=references,
+            reference_logprobs=reference_logprobs,
             yarn=self.machines.serving_player(start).config.yarn,
             trainer=self.machines.trainer,
         )

@@ -153,7 +153,6 @@ def answer_text(task: Row) -> str:
     return task["options"][ord(task["reference"]) - ord("A")]
 
 
-# The tables that link a task to its cluster, and the bounds of what is remembered.
 @stage(MEMORIES)
 def remember(
     memory: Table | None,

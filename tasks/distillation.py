@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from tasks.preferences import share_of
-from warehouse.draft import hash_json
+from warehouse.draft import hash_json, unit_draw
 from warehouse.schemas import Datum, PromptRow, ReferenceRow, Row
 
 
@@ -31,7 +30,7 @@ def earlier_prompts(
     chosen = [
         row
         for row in conversation_of.values()
-        if (share_of(seed, row["task_id"] or row["prompt_id"]) < held_out) == is_measured
+        if (unit_draw(seed, row["task_id"] or row["prompt_id"]) < held_out) == is_measured
     ]
     chosen.sort(key=lambda row: hash_json([seed, draw, row["prompt_id"]]))
     for row in chosen[:most]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tasks.models.engine import OVER_LIMIT
-from tasks.read import TOO_LONG, UNANSWERED, reason
+from tasks.read import reason, why_unanswered
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import JUDGMENTS, Answer, Criterion, PromptRow, Rollout, Row
 from warehouse.store import Table
@@ -73,11 +72,10 @@ def _verdict(rollout: Rollout, read: Callable[[str], int]) -> Row:
     """The verdict of a reply, even of one that filled the context; without a verdict, the
     reason."""
     if rollout["finish_reason"] == "error":
-        is_too_long = OVER_LIMIT in (rollout["error"] or "")
-        return {"verdict": None, "malformed": TOO_LONG if is_too_long else UNANSWERED["error"]}
+        return {"verdict": None, "malformed": why_unanswered(rollout)}
     try:
         return {"verdict": read(rollout["reply"] or ""), "malformed": None}
     except Exception as problem:  # a reader's fault costs its reply only
         if rollout["finish_reason"] == "context":
-            return {"verdict": None, "malformed": UNANSWERED["context"]}
+            return {"verdict": None, "malformed": why_unanswered(rollout)}
         return {"verdict": None, "malformed": reason(problem)}

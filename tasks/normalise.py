@@ -10,16 +10,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from tasks.stage import Rows, Tables, as_tables, rows_of, stage
-from warehouse.schemas import ADVANTAGES, Row
-from warehouse.store import Table
+from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.schemas import ADVANTAGES, REWARDS, Row
 
 Scheme = Literal["zscore", "centre", "none"]
 Spread = Literal["population", "sample"]
 EPSILON = 1e-6  # added to the standard deviation, as in the released GRPO code
-# key of another table -> the column of rewards that holds it, where the two have different names:
-# the group of a reward is the rollouts of one prompt
-REWARD_COLUMN = {"prompt_id": "group_id"}
 
 
 @stage(ADVANTAGES)
@@ -28,7 +24,6 @@ def normalise(
     *,
     scheme: Scheme,
     within: Sequence[str] = ("group_id",),
-    lookup: Tables = (),
     spread: Spread = "population",
     chosen: Tables = (),
     by: str = "task_id",
@@ -37,13 +32,10 @@ def normalise(
     GRPO), or `none`: the reward itself (REINFORCE without a baseline).
 
     Rows with equal values in the columns `within` are one group: by default the rollouts of one
-    prompt, with `()` all rows. Columns that rewards lack (task_type, role) are looked up in
-    `lookup`: tables keyed by task_id, rollout_id or prompt_id, such as tasks or rollouts. With
-    `chosen` tables (selections, groups), only rows whose `by` (task_id or group_id) is kept there
-    are compared and yielded.
+    prompt, with `()` all rows. With `chosen` tables (selections, groups), only rows whose `by`
+    (task_id or group_id) is kept there are compared and yielded.
 
-    Raises ValueError for a column that no table has, for a row missing from `lookup`, and for an
-    unknown scheme.
+    Raises ValueError for a column that rewards lack, and for an unknown scheme.
     """
     if scheme not in get_args(Scheme):
         raise ValueError(f"no scheme {scheme!r}: there are {', '.join(get_args(Scheme))}")
@@ -54,7 +46,7 @@ def normalise(
         kept = {row[by] for row in rows_of(chosen) if row["kept"]}
         rows = [row for row in rows if row[by] in kept]
     members_of: dict[tuple[Any, ...], list[int]] = defaultdict(list)  # positions of its rows
-    for i, group in enumerate(_groups(rows, within, as_tables(lookup))):
+    for i, group in enumerate(_groups(rows, within)):
         if rows[i]["reward"] is not None:
             members_of[group].append(i)
     advantages = [0.0] * len(rows)
@@ -72,45 +64,12 @@ def normalise(
         yield {**row, "advantage": advantage}
 
 
-def _groups(
-    rows: list[Row], within: Sequence[str], lookup: Sequence[Table]
-) -> list[tuple[Any, ...]]:
+def _groups(rows: list[Row], within: Sequence[str]) -> list[tuple[Any, ...]]:
     """The group of each row: its values of the columns `within`."""
-    groups: list[tuple[Any, ...]] = [()] * len(rows)
-    for column in within:
-        if column in ADVANTAGES.arrow.names:
-            values = [row[column] for row in rows]
-        else:
-            values = _looked_up(rows, column, lookup)
-        groups = [(*group, value) for group, value in zip(groups, values, strict=True)]
-    return groups
-
-
-def _looked_up(rows: list[Row], column: str, lookup: Sequence[Table]) -> list[Any]:
-    """A column, from the first kind of table that has it.
-
-    Rollouts are large: only that column of them is read.
-    """
-    tables = [table for table in lookup if column in table.schema.arrow.names]
-    if not tables:
-        among = ", ".join(table.address for table in lookup) or "no tables"
-        raise ValueError(
-            f"no column {column} in rewards or in {among}: name the table that has it in `lookup`"
-        )
-    schema = tables[0].schema
-    value_of = dict[str, Any]()
-    key = schema.key[0]
-    for table in (table for table in tables if table.schema is schema):
-        for batch in table.batches([key, column]):
-            value_of |= zip(batch[key].to_pylist(), batch[column].to_pylist(), strict=True)
-    ids = [row[REWARD_COLUMN.get(key, key)] for row in rows]
-    unknown = set(ids) - value_of.keys()
+    unknown = set(within) - set(REWARDS.arrow.names)
     if unknown:
-        raise ValueError(
-            f"{tables[0].address} lacks {len(unknown)} {key}s of the rewards, {min(unknown)} among"
-            " them"
-        )
-    return [value_of[i] for i in ids]
+        raise ValueError(f"rewards have no column {', '.join(sorted(unknown))} to compare within")
+    return [tuple(row[column] for column in within) for row in rows]
 
 
 def centre(reward_G: Sequence[float]) -> list[float]:

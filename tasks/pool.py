@@ -82,23 +82,17 @@ def pool(
     old = [row for row in previous.rows() if row["kept"]] if previous else []
     known = {row["entry_id"] for row in old}
     kept = {row["task_id"] for row in rows_of(chosen) if row["kept"]}
-    written = _answers(_several(answers), rows_of(tasks)) if answers else _tasks(_several(tasks))
+    written = _answers(as_tables(answers), rows_of(tasks)) if answers else _tasks(as_tables(tasks))
     new = {row["entry_id"]: row for row in written if not chosen or row["task_id"] in kept}
     entries = old + [row for entry_id, row in new.items() if entry_id not in known]
     if unknown := {*rules.per, *rules.unique} - set(POOLS.arrow.names):
         raise ValueError(
             f"a pool has no column {', '.join(sorted(unknown))}: {', '.join(POOLS.arrow.names)}"
         )
-    _count_uses(entries, _several(draws))
+    _count_uses(entries, as_tables(draws))
     _update_scores(entries, rows_of(rewards), component)
     for row, reason in zip(entries, leaving(entries, len(old), rules, seed), strict=True):
         yield {**row, "kept": reason is None, "reason": reason}
-
-
-def _several(tables: Tables) -> Sequence[Table]:
-    if isinstance(tables, Table):
-        return [tables]
-    return tables
 
 
 def _tasks(tables: Sequence[Table]) -> Iterator[Row]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tasks.batch import datum_rows, rollouts_with
 from tasks.rollouts.rollout import datums
 from tasks.stage import Rows, Tables, as_tables, rows_of, stage
-from warehouse.draft import hash_json
+from warehouse.draft import unit_draw
 from warehouse.schemas import BATCHES, PAIRS, Annotation, Datum, Pair, ReferenceRow, Rollout, Row
 from warehouse.store import Table
 
@@ -73,7 +73,7 @@ def pairs(
         groups[rollout["prompt_id"]].append(rollout)
     for prompt_id, group in sorted(groups.items()):
         task_id = task_of.get(prompt_id)
-        is_held_out = share_of(seed, task_id or prompt_id) < held_out
+        is_held_out = unit_draw(seed, task_id or prompt_id) < held_out
         for number, found in enumerate(_pairs_of(group, opinion_of, pairs_per_prompt, max_tokens)):
             yield {
                 "pair_id": f"{prompt_id}-{number}",
@@ -82,11 +82,6 @@ def pairs(
                 "held_out": is_held_out,
                 **found,
             }
-
-
-def share_of(seed: int, identity: str) -> float:
-    """A number from 0 to 1, drawn for an identity."""
-    return int(hash_json([seed, identity])[:12], 16) / 16**12
 
 
 def _pairs_of(

@@ -27,7 +27,7 @@ Read = TypeVar("Read", bound=Mapping[str, Any])  # a row that was read from a re
 NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # reasons that are not the policy's fault
 
 
-def not_sampled(row: Mapping[str, Any]) -> str | None:
+def why_not_sampled(row: Mapping[str, Any]) -> str | None:
     """Why a reply was never sampled: the only reason to leave it out of rewards. None for a
     sampled reply."""
     if row["malformed"] in NOT_SAMPLED:
@@ -37,12 +37,12 @@ def not_sampled(row: Mapping[str, Any]) -> str | None:
 
 def sampled(rows: Iterable[Read]) -> list[Read]:
     """The rows whose reply was sampled: what a score is a mean over."""
-    return [row for row in rows if not not_sampled(row)]
+    return [row for row in rows if why_not_sampled(row) is None]
 
 
-def not_heard(rows: Iterable[Mapping[str, Any] | None]) -> str | None:
-    """Why a judge gave no reply: the reason of its first reply that was never sampled or did not
-    fit the context."""
+def why_no_verdict(rows: Iterable[Mapping[str, Any] | None]) -> str | None:
+    """Why a judge gave no verdict: the reason of its first reply that was never sampled or did not
+    fit the context. None if there is no such reply."""
     reasons = (row["malformed"] for row in rows if row is not None)
     return next((why for why in reasons if why in (*NOT_SAMPLED, UNANSWERED["context"])), None)
 
@@ -80,7 +80,7 @@ class Reader:
         try:
             known |= self.measure(rollout, prompt) if self.measure else {}
             if rollout["finish_reason"] in ("error", "context") or not rollout["turns"]:
-                raise Malformed(_not_answered(rollout))
+                raise Malformed(why_unanswered(rollout))
             if self.whole and rollout["finish_reason"] != "final":
                 raise Malformed(UNANSWERED[rollout["finish_reason"]])
             parsed = self.read(rollout, prompt)
@@ -169,7 +169,8 @@ def reason(problem: Exception) -> str:
     return f"reader failed: {type(problem).__name__}"
 
 
-def _not_answered(rollout: Rollout) -> str:
+def why_unanswered(rollout: Rollout) -> str:
+    """Why a rollout ended without a final reply."""
     if rollout["finish_reason"] == "error" and OVER_LIMIT in (rollout["error"] or ""):
         return TOO_LONG
     return UNANSWERED.get(rollout["finish_reason"], rollout["finish_reason"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from tasks.read import not_sampled
+from tasks.read import why_not_sampled
 from tasks.stage import Rows, are_tables, check_tables, name_of, rows_of, stage
 from warehouse.schemas import REWARDS, Row
 
@@ -41,7 +41,7 @@ def scored(
     the task was answered, 0..1; for a proposer the mean over its answers. A row that is
     `unscorable`, or that was never sampled (no fault of the policy), has no reward and no score.
     """
-    why = not_sampled(row) or unscorable
+    why = why_not_sampled(row) or unscorable
     if why:
         reward = None
         score = None

@@ -111,7 +111,7 @@ def update(  # noqa: PLR0913 - all that a policy depends on, and the tools
     optimizer_state: str | None,
     settings: GRPOSettings,
     role: str,
-    references: Table | None = None,
+    reference_logprobs: Table | None = None,
     yarn: Yarn | None = None,
     trainer: Trainer,
     address: str,
@@ -126,11 +126,12 @@ def update(  # noqa: PLR0913 - all that a policy depends on, and the tools
     ends before it is written, the update is rerun. A killed update resumes from the last optimizer
     step that it kept in `shards`.
 
-    `optimizer_state` is what `updated_policy` returned for the previous update. `references` are
-    the batch's log-probabilities under `reference`, if an engine scored them, or in distillation
-    under the teacher. `yarn` is the
-    engine's. Raises, before anything is published: ValueError for an empty batch, Cleaned if policy
-    or state were freed, `grpo.NonFiniteUpdateError`.
+    `optimizer_state` is what `updated_policy` returned for the previous update.
+    `reference_logprobs` are the batch's log-probabilities under `reference`, if an engine scored
+    them, or in distillation under the teacher. `yarn` is the engine's.
+
+    Raises, before anything is published: ValueError for an empty batch, Cleaned if policy or state
+    were freed, `grpo.NonFiniteUpdateError`.
     """
     behind.wait()
     state = batch.runs / optimizer_state if optimizer_state else None
@@ -141,7 +142,7 @@ def update(  # noqa: PLR0913 - all that a policy depends on, and the tools
         policy=local_folder(policy.weights),
         adapter=Path(policy.adapter) if policy.adapter else None,
         reference=local_folder(reference.weights),
-        references=references.folder if references else None,
+        reference_logprobs=reference_logprobs.folder if reference_logprobs else None,
         optimizer_state=state,
         out=draft.files / "update",
         settings=settings,

@@ -23,7 +23,6 @@ def vote(
     answers: Tables,
     tasks: Tables = (),
     agree: Compare | None = None,
-    min_readable: int = 1,
     time_limit_s: float = 10.0,
     num_workers: int = 1,
 ) -> Rows:
@@ -38,8 +37,8 @@ def vote(
 
     Answers are in sampling order. Among the largest classes, the one whose first member was sampled
     first wins (`tied` marks such a task), and that member's text is the label. Unreadable answers
-    and engine failures do not vote. A task with fewer than `min_readable` readable answers has no
-    label; every row of `tasks` gets one row.
+    and engine failures do not vote. A task without a readable answer has no label; every row of
+    `tasks` gets one row.
     """
     tasks_given = {row["task_id"]: row for row in rows_of(tasks)}
     answers_of: dict[str, list[Row]] = {task_id: [] for task_id in tasks_given}
@@ -47,13 +46,13 @@ def vote(
         answers_of.setdefault(row["task_id"], []).append(row)
     if agree is None:
         for task_id, rows in answers_of.items():
-            yield {"task_id": task_id, **majority(rows, str.__eq__, min_readable)}
+            yield {"task_id": task_id, **majority(rows, str.__eq__)}
         return
     with Workers(agree, time_limit_s, min(num_workers, len(answers_of))) as workers:
 
         def label(task_id: str) -> Row:
             same = partial(_same, workers, tasks_given.get(task_id, {"task_id": task_id}))
-            return {"task_id": task_id, **majority(answers_of[task_id], same, min_readable)}
+            return {"task_id": task_id, **majority(answers_of[task_id], same)}
 
         yield from workers.map(label, answers_of)
 
@@ -72,7 +71,7 @@ def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
     return False
 
 
-def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
+def majority(answers: Sequence[Row], same: Same) -> Row:
     """The majority label of one task, and the counts it was decided on.
 
     >>> answers = [{"rollout_id": i, "answer": a, "malformed": None} for i, a in enumerate("7887")]
@@ -84,7 +83,7 @@ def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
     readable = [row for row in sampled if row["answer"] is not None]
     grouped = classes([row["answer"] for row in readable], same)
     winner = max(grouped.members, key=len, default=[])  # the first of equally large classes
-    reason = _why_no_label(len(answers), len(sampled), len(readable), min_readable)
+    reason = _why_no_label(len(answers), len(sampled), len(readable))
     return {
         "answer": None if reason else readable[winner[0]]["answer"],
         "rollout_id": None if reason else readable[winner[0]]["rollout_id"],
@@ -99,17 +98,13 @@ def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
     }
 
 
-def _why_no_label(
-    num_answers: int, num_sampled: int, num_readable: int, min_readable: int
-) -> str | None:
+def _why_no_label(num_answers: int, num_sampled: int, num_readable: int) -> str | None:
     if not num_answers:
         return "no answers"
     if not num_sampled:
         return "no answer could be sampled"
     if not num_readable:
         return "no readable answer"
-    if num_readable < min_readable:
-        return f"fewer than {min_readable} readable answers"
     return None
 
 
@@ -146,7 +141,9 @@ class _Sparing:
     the whole time limit."""
 
     def __init__(self, same: Same) -> None:
-        self._same, self._fails_alone, self.num_failed = same, dict[str, bool](), 0
+        self._same = same
+        self._fails_alone: dict[str, bool] = {}
+        self.num_failed = 0
 
     def __call__(self, first: str, second: str) -> bool:
         if self._fails_alone.get(first) or self._fails_alone.get(second):

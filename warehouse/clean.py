@@ -59,7 +59,7 @@ def removable(
     role's last update, from which the run continues. Rows of rollouts are removed only with
     `rollouts`.
 
-    Updates that are left over are the last of nothing, and an iteration that has no others is not
+    Orphaned updates are the last of nothing, and an iteration that has no others is not
     among the last.
 
     Raises ValueError for a run that does not exist or that a process is working on.
@@ -69,11 +69,11 @@ def removable(
         raise no_run(run)
     if store.is_played(run) or any(store.working(run)):
         raise ValueError(f"run {run!r} is in use: clean it once it has ended")
-    left = store.left(run)
-    iterations = _iterations(tables, left)
+    orphaned = store.orphaned(run)
+    iterations = _iterations(tables, orphaned)
     kept = {*keep, *iterations[max(0, len(iterations) - keep_last) :]}
     old = [t for t in tables if t.at.iteration not in (*kept, None)]
-    removals = [*_optimizers_and_weights(tables, old, left)]
+    removals = [*_optimizers_and_weights(tables, old, orphaned)]
     if rollouts:
         removals += [Removal(t, ROLLOUTS, t.parts) for t in old if t.schema.name == "rollouts"]
     present = [_only_present(r) for r in removals]
@@ -173,23 +173,20 @@ def summary(removals: list[Removal]) -> list[Row]:
     ]
 
 
-def _iterations(tables: list[Table], left: Set[str]) -> list[int]:
-    """The iterations that a run has reached, in order.
-
-    `left` are its updates that are left over.
-    """
-    abandoned = {Address.parse(address).iteration for address in left}
+def _iterations(tables: list[Table], orphaned: Set[str]) -> list[int]:
+    """The iterations that a run has reached, in order."""
+    abandoned = {Address.parse(address).iteration for address in orphaned}
     for table in tables:
-        if table.schema is UPDATES and table.address not in left:
+        if table.schema is UPDATES and table.address not in orphaned:
             abandoned.discard(table.at.iteration)
     there = {table.at.iteration for table in tables} - abandoned
     return sorted(iteration for iteration in there if iteration is not None)
 
 
 def _optimizers_and_weights(
-    tables: list[Table], old: list[Table], left: Set[str]
+    tables: list[Table], old: list[Table], orphaned: Set[str]
 ) -> Iterator[Removal]:
-    updates = [t for t in tables if t.schema is UPDATES and t.address not in left]
+    updates = [t for t in tables if t.schema is UPDATES and t.address not in orphaned]
     last_of_role = {group[-1].address for group in _grouped(updates, lambda at: at.phase)}
     last_of_iteration = {
         group[-1].address for group in _grouped(updates, lambda at: (at.phase, at.iteration))

@@ -92,8 +92,8 @@ def first_difference(store: Store, one: str, other: str) -> tuple[Difference | N
 
 
 def _in_order(store: Store, run: str) -> list[Table]:
-    left = store.left(run)
-    tables = [table for table in store.tables(run) if table.address not in left]
+    orphaned = store.orphaned(run)
+    tables = [table for table in store.tables(run) if table.address not in orphaned]
     if not tables:
         raise no_run(run)
     return sorted(tables, key=lambda table: table.recipe.get("started_at", 0.0))

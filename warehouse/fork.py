@@ -113,11 +113,13 @@ def _shared(store: Store, run: str, iteration: int) -> list[Table]:
     """All tables that a fork after an iteration shares.
 
     These are the tables of this and earlier iterations, and those outside iterations that depend on
-    no later one, but no updates that are left over, and no labels: people gave them to the run.
+    no later one, but no orphaned updates, and no labels: people gave them to the run.
     """
-    left = store.left(run)
+    orphaned = store.orphaned(run)
     tables = [
-        table for table in store.tables(run) if table.address not in left and not table.holds_labels
+        table
+        for table in store.tables(run)
+        if table.address not in orphaned and not table.holds_labels
     ]
     if not tables:
         raise no_run(run)

@@ -26,7 +26,6 @@ from warehouse.schemas import TABLES, Row, Schema
 from warehouse.store import Store
 from warehouse.table import Table
 
-ALL = ""  # stands for all runs
 MEMORY_LIMIT = "2GB"
 KEPT_NEAR = 16  # number of cached schemas over subsets of a run's tables
 T = TypeVar("T")
@@ -47,14 +46,15 @@ class Lake:
     """
 
     def __init__(self, store: Store, threads: int | None = None) -> None:
-        self.store, self.catalogue = store, Catalogue(store)
+        self.store = store
+        self.catalogue = Catalogue(store)
         self._connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT})
         if threads is not None:
             self._connection.execute(f"set threads = {threads}")
         self._connection.execute("set parquet_metadata_cache = true")
         # run -> tables listed, schema's name
         self._seen: dict[str, tuple[list[list[Table]], str]] = {}
-        self._left: dict[str, set[str]] = {}  # run -> its updates that are left over
+        self._orphaned: dict[str, set[str]] = {}  # run -> its orphaned updates
         self._near: dict[str, str] = {}  # hash of some tables -> their schema's name
         self._sources: dict[str, dict[str, str]] = {}  # schema -> table -> what its view reads
         self._lock = threading.Lock()
@@ -100,11 +100,11 @@ class Lake:
             return work()
 
     def tables(self, run: str) -> list[Table]:
-        """The published tables of a run, or of all runs, without updates that are left over."""
+        """The published tables of a run, or of all runs, without orphaned updates."""
         runs = self._runs(run)
-        left = {address for name in runs for address in self.store.left(name)}
+        orphaned = {address for name in runs for address in self.store.orphaned(name)}
         tables = [table for name in runs for table in self.catalogue.tables(name)]
-        return [table for table in tables if table.address not in left]
+        return [table for table in tables if table.address not in orphaned]
 
     def _runs(self, run: str) -> list[str]:
         """A run, or all runs for ""."""
@@ -117,16 +117,16 @@ class Lake:
         runs = self._runs(run)
         listings = [self.catalogue.tables(name) for name in runs]
         # updates that the flow no longer reaches are of no policy: no view counts them
-        left = {address for name in runs for address in self.store.left(name)}
+        orphaned = {address for name in runs for address in self.store.orphaned(name)}
         with self._lock:
             seen, name = self._seen.get(run, ([], f"run {len(self._seen)}"))
             # the catalogue returns the same list until it lists a run again
             is_same = len(seen) == len(listings) and all(map(operator.is_, seen, listings))
-            if not is_same or not seen or left != self._left.get(run):
+            if not is_same or not seen or orphaned != self._orphaned.get(run):
                 tables = [table for listing in listings for table in listing]
-                self._fill(name, [table for table in tables if table.address not in left])
+                self._fill(name, [table for table in tables if table.address not in orphaned])
                 self._seen[run] = (listings, name)
-                self._left[run] = left
+                self._orphaned[run] = orphaned
         return name
 
     def _schema_of(self, tables: tuple[Table, ...]) -> str:

@@ -27,7 +27,6 @@ from warehouse.usage import usage_of
 CARD = Path(__file__).parent / "model_card.md.jinja"
 CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER = "adapter_model.safetensors"
 # what replaces values of the config.json in a folder, given the parameter `yarn` of an update
 Stretched = Callable[[Path, dict[str, Any]], dict[str, Any]]
 

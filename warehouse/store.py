@@ -3,11 +3,9 @@
 Tables lie at readable addresses, the recipe beside the rows, and are published whole or not at all.
 
 `runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and,
-for a policy,
-its files.
-People read the address; what a table holds is defined by its recipe. A table is written in `tmp/`
-and published by one rename. A long stage stores its parts under `unfinished/`, so that it can
-resume from them.
+for a policy, its files. People read the address; what a table holds is defined by its recipe. A
+table is written in `tmp/` and published by one rename. A long stage stores its parts under
+`unfinished/`, so that it can resume from them.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ from warehouse.version import check_version
 
 log = logging.getLogger("selfplay")
 LOCKS = "locks"
-LEFT = "left.json"
+ORPHANED = "left.json"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
 REFUSALS = {
@@ -231,32 +229,32 @@ class Store:
                     yield table
 
     def updates(self, run: str) -> Iterator[Table]:
-        """The updates of a run, in order, without those that are left over."""
-        left = self.left(run)
-        return (table for table in self.tables(run, UPDATES) if table.address not in left)
+        """The updates of a run, in order, without orphaned ones."""
+        orphaned = self.orphaned(run)
+        return (table for table in self.tables(run, UPDATES) if table.address not in orphaned)
 
     def reached(self, run: str) -> Iterator[Table]:
-        """The tables of a run, in order, without updates that are left over."""
-        left = self.left(run)
-        return (table for table in self.tables(run) if table.address not in left)
+        """The tables of a run, in order, without orphaned updates."""
+        orphaned = self.orphaned(run)
+        return (table for table in self.tables(run) if table.address not in orphaned)
 
-    def left(self, run: str) -> set[str]:
-        """The updates of a run that are left over.
+    def orphaned(self, run: str) -> set[str]:
+        """The orphaned updates of a run.
 
-        They were made with other settings, or by another version of its flow.
+        They are left over from other settings, or from another version of its flow.
         """
-        return set((self.kept(run, LEFT) or {}).get(UPDATES.name, ()))
+        return set((self.kept(run, ORPHANED) or {}).get(UPDATES.name, ()))
 
-    def note_left(self, run: str, updates: Sequence[str]) -> None:
-        """Note which updates of a run are left over."""
-        if updates or self.kept(run, LEFT):
-            self.keep(run, LEFT, {UPDATES.name: list(updates)})
+    def note_orphaned(self, run: str, updates: Sequence[str]) -> None:
+        """Note which updates of a run are orphaned."""
+        if updates or self.kept(run, ORPHANED):
+            self.keep(run, ORPHANED, {UPDATES.name: list(updates)})
 
     def note_reached(self, table: Table) -> None:
-        """Note that a flow has come to a table: an update is then no longer left over."""
-        left = self.left(table.at.run) if table.schema is UPDATES else set()
-        if table.address in left:
-            self.note_left(table.at.run, sorted(left - {table.address}))
+        """Note that a flow has come to a table: an update is then no longer orphaned."""
+        orphaned = self.orphaned(table.at.run) if table.schema is UPDATES else set()
+        if table.address in orphaned:
+            self.note_orphaned(table.at.run, sorted(orphaned - {table.address}))
 
     def without_recipe(self, run: str) -> Iterator[str]:
         """Addresses in a run that hold rows but no recipe as it was written.

@@ -74,11 +74,6 @@ class Clusters:
     similarity: np.ndarray
     cell: np.ndarray
 
-    @property
-    def sizes(self) -> np.ndarray:
-        """Documents per cluster, int64 (clusters,)."""
-        return np.bincount(self.cluster, minlength=len(self.cell))
-
 
 def cluster(vector_DH: np.ndarray, settings: Clustering) -> Clusters:
     """Cluster vectors of length 1, [documents, dimensions], which may be mapped from a file.

@@ -1,32 +1,23 @@
 """Evaluation sets as passages: every text in them that a document of the corpus might contain.
 
-A benchmark is a .json, .jsonl(.gz), .csv, .tsv or .parquet file, or a folder of such files. Its
-rows are searched at every depth for fields that hold questions, answers or contexts; a list of
-strings or a table counts as one text. If one field holds a passage followed by a question, the
-question is also a text of its own.
+A benchmark is a file of rows (`corpus_prep.read.rows`), or a folder of such files. Its rows are
+searched at every depth for fields that hold questions, answers or contexts; a list of strings or a
+table counts as one text. If one field holds a passage followed by a question, the question is also
+a text of its own.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
 import re
-import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_prep.read.files import walk
-from corpus_prep.read.records import csv_rows
+from corpus_prep.read.rows import SUPPORTED, read_rows
 
-SUPPORTED = (".json", ".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
 QUESTIONS = (
     "question",
     "questions",
@@ -109,71 +100,6 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise ValueError(f"benchmark {path} has no {', '.join(SUPPORTED)} file.")
     return files
-
-
-def read_rows(file: Path) -> Iterator[Any]:
-    """The rows of a file of one of the SUPPORTED types, in order: a dict for each row of a table,
-    any value for a line of JSON.
-
-    Of a JSON file they are its list, or the first list of objects in its object. Raises OSError
-    or ValueError, which names the file, if it cannot be read.
-    """
-    try:
-        yield from _rows_of(file)
-    except (
-        ValueError,
-        csv.Error,
-        EOFError,
-        zlib.error,
-        gzip.BadGzipFile,
-        pa.ArrowException,
-    ) as problem:
-        raise ValueError(f"{file} cannot be read: {problem}") from problem
-
-
-def _rows_of(file: Path) -> Iterator[Any]:
-    if file.name.endswith(".parquet"):
-        with pq.ParquetFile(file, pre_buffer=False) as parquet:
-            for batch in parquet.iter_batches(256):
-                yield from batch.to_pylist()
-    elif file.name.endswith((".csv", ".tsv")):
-        csv.field_size_limit(sys.maxsize)  # a cell may hold a long context
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            delimiter = "\t" if file.name.endswith(".tsv") else ","
-            for number, (row, surplus) in enumerate(csv_rows(lines, delimiter), start=1):
-                if surplus:
-                    raise ValueError(
-                        f"row {number} has more values than the first line has names: a value that"
-                        " holds a delimiter needs quotes around it"
-                    )
-                yield row
-    elif file.name.endswith(".json"):
-        yield from _top_rows(json.loads(file.read_text(encoding="utf-8-sig")))
-    else:
-        with _opened(file) as lines:
-            yield from (json.loads(line) for line in lines if line.strip())
-
-
-def _opened(file: Path) -> BinaryIO:
-    if file.name.endswith(".gz"):
-        return cast(BinaryIO, gzip.open(file))
-    if file.name.endswith(".zst"):
-        raw = pa.input_stream(str(file), compression="zstd")
-        return cast(BinaryIO, io.BufferedReader(raw))  # type: ignore[arg-type]
-    return file.open("rb")
-
-
-def _top_rows(content: Any) -> list[Any]:
-    """The rows of a JSON file: its list, or the first list of objects in its object (`{"version":
-    1, "data": [...]}`)."""
-    if isinstance(content, list):
-        return content
-    if not isinstance(content, dict):
-        raise ValueError("it holds one value instead of an object or a list")
-    lists = [v for v in content.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-    if lists:
-        return lists[0]
-    return [content]
 
 
 def _of_row(benchmark: Benchmark, number: str, row: Any) -> Iterator[dict[str, str]]:

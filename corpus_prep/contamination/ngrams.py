@@ -50,9 +50,10 @@ HITS = pa.schema(
         ("alone", pa.bool_()),  # whether it is a whole sentence or line
     ]
 )
-RUNS, SPANS, FOUND, ROWS = (
-    sql(n) for n in ("runs", "run_spans", "found_passages", "contaminations")
-)
+RUNS = sql("runs")
+SPANS = sql("run_spans")
+FOUND = sql("found_passages")
+ROWS = sql("contaminations")
 CANDIDATES_OF = sql("alignment_candidates")
 EDITED = sql("aligned_passages")
 SCREEN = sql("screen_contaminated")

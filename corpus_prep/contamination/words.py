@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from corpus_prep.dedup.units import mix
+from corpus_prep.dedup.units import byte_length, mix
 from corpus_prep.scripts import UNSPACED
 
 MAX_BYTES = 1 << 20  # bytes of text processed at once, which take 32 MiB of arrays
@@ -88,36 +88,6 @@ def grams(batch: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
     return _hash_runs(batch.hash, first, n), first
 
 
-def folded(text: str) -> list[tuple[str, int, int]]:
-    """The same words one by one, as text with their places: for display, and to check the fast
-    version."""
-    table = _table()
-    out = []
-    word = ""
-    start = 0
-    end = 0
-    for place, character in enumerate(text):
-        value = int(table[min(ord(character), FOLDED - 1)])
-        if value == SKIPPED:
-            continue
-        if word and (value == SEPARATOR or value & ALONE or out_of_line(word)):
-            out.append((word, start, end))
-            word = ""
-        if value != SEPARATOR:
-            if not word:
-                start = place
-            word = word + chr(value & ~ALONE)
-            end = place + 1
-    if word:
-        out.append((word, start, end))
-    return out
-
-
-def out_of_line(word: str) -> bool:
-    """Whether the word is a character that is a word by itself."""
-    return any(low <= ord(word[0]) <= high for low, high in UNSPACED)
-
-
 @functools.cache
 def _table() -> np.ndarray:
     """What each character folds to: SKIPPED, SEPARATOR, or a letter, with ALONE if it is a word."""
@@ -157,7 +127,7 @@ def _find_words(content, offsets, table, first, document, start, end, hashes):
         is_alone = False
         while at < offsets[text + 1]:
             byte = np.int64(content[at])
-            length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            length = byte_length(byte)
             code = byte if length == 1 else byte & (0x7F >> length)
             for i in range(1, length):
                 code = code << 6 | np.int64(content[at + i]) & 0x3F

@@ -99,8 +99,7 @@ def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random
     The target is drawn from the range JACCARDS.
 
     Editing one word changes `shingle_size` of n shingles: with k edits far apart from each other
-    the Jaccard is
-    (n - k * size) / (n + k * size).
+    the Jaccard is (n - k * size) / (n + k * size).
     """
     words = split_words(text)
     target = rng.uniform(*JACCARDS)

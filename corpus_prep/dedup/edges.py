@@ -166,7 +166,8 @@ def compare_left(
     log.warning(
         "%d documents share text with more than %d others: they are compared by their rarest"
         " shingles only",
-        *(len(left), comparing.max_bucket),
+        len(left),
+        comparing.max_bucket,
     )
     chosen = np.zeros(sets.num_documents, bool)
     chosen[left] = True

@@ -92,7 +92,7 @@ class OpenSets:
     def __init__(self, folder: Path) -> None:
         self.documents = np.load(folder / DOCUMENTS)
         self.offsets = np.load(folder / OFFSETS)
-        is_empty = self.offsets[-1] == 0  # an empty file cannot be mapped
+        is_empty = self.offsets[-1] == 0
         self.hashes = np.empty(0, np.uint64)
         if not is_empty:  # an empty file cannot be mapped
             self.hashes = np.asarray(np.memmap(folder / HASHES, np.uint64, "r"))

@@ -1,14 +1,12 @@
 """MinHash signatures and their bands for many texts at once, bit for bit equal to datasketch's.
 
 The permutations are those of `datasketch.MinHash` (scheme affine32); the 32-bit hash of a shingle
-is the upper half of `shingles.shingle_hash`. `reference_signature` computes the same with
-datasketch itself, which takes one shingle at a time in Python.
+is the upper half of `shingles.shingle_hash`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
@@ -17,7 +15,7 @@ from datasketch import MinHash
 from numba import njit
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from corpus_prep.dedup.shingles import WEIGHT, Shingling, mix, shingle, shingle_hash
+from corpus_prep.dedup.shingles import WEIGHT, Shingling, mix, shingle
 
 EMPTY = np.uint32(0xFFFFFFFF)  # datasketch's value for a signature of no shingles
 # MurmurHash3's 32-bit finaliser, as datasketch
@@ -114,21 +112,6 @@ def band_hashes(texts: pa.Array, settings: MinHashing) -> tuple[np.ndarray, np.n
     hashes, offsets = shingle(texts, settings.shingling)
     signed = _sign(hashes, offsets, *permutations(settings.num_permutations, settings.seed))
     return _band(signed, settings.num_bands, settings.band_rows), np.diff(offsets) > 0
-
-
-def reference_signature(shingles: Iterable[Sequence[bytes]], settings: MinHashing) -> np.ndarray:
-    """datasketch's signature of one text.
-
-    Its shingles are sequences of words, or of characters in UTF-8.
-    """
-    made = MinHash(
-        settings.num_permutations,
-        settings.seed,
-        hashfunc=lambda s: shingle_hash(s) >> 32,
-        scheme="affine32",
-    )
-    made.update_batch(shingles)
-    return made.hashvalues
 
 
 @functools.cache

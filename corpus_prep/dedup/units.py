@@ -155,12 +155,24 @@ def mix(value):
 
 
 @njit(cache=True, nogil=True)
+def byte_length(byte):
+    """The bytes of the character that begins with this byte in valid UTF-8."""
+    if byte < 0x80:
+        return 1
+    if byte < 0xE0:
+        return 2
+    if byte < 0xF0:
+        return 3
+    return 4
+
+
+@njit(cache=True, nogil=True)
 def _code_point(data, at, end):
     """The code point that begins at a byte of valid UTF-8, and where the next one begins."""
     byte = np.int64(data[at])
     if byte < 0x80:
         return byte, at + 1
-    length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+    length = byte_length(byte)
     point = byte & (0x7F >> length)
     stop = min(at + length, end)
     for i in range(at + 1, stop):

@@ -117,18 +117,7 @@ class SourceFile:
 
     def stream(self) -> BinaryIO:
         """Open the file to read its decompressed bytes. Raises OSError if it cannot be opened."""
-        name = self.file.name.lower()
-        path = self.file
-        if name.endswith(".gz"):
-            return cast(BinaryIO, gzip.open(path))
-        if name.endswith(".bz2"):
-            return cast(BinaryIO, bz2.open(path))
-        if name.endswith(".xz"):
-            return cast(BinaryIO, lzma.open(path))
-        if name.endswith(".zst"):
-            raw = pa.input_stream(str(path), compression="zstd")
-            return cast(BinaryIO, io.BufferedReader(raw))  # type: ignore[arg-type]
-        return path.open("rb")
+        return open_decompressed(self.file)
 
     def content(self, bytes_per_char: int) -> bytes | None:
         """The whole decompressed content; None if it has more than `bytes_per_char` * `max_chars`
@@ -154,6 +143,22 @@ class SourceFile:
         """A record of the file with these fields; its place and source end in `number`, counted
         from 1."""
         return Record(f"{self.place}:{number}", f"{self.source}:{number}", fields)
+
+
+def open_decompressed(path: Path) -> BinaryIO:
+    """Open a file to read its bytes, decompressed if its name ends like one of COMPRESSED. Raises
+    OSError if it cannot be opened."""
+    name = path.name.lower()
+    if name.endswith(".gz"):
+        return cast(BinaryIO, gzip.open(path))
+    if name.endswith(".bz2"):
+        return cast(BinaryIO, bz2.open(path))
+    if name.endswith(".xz"):
+        return cast(BinaryIO, lzma.open(path))
+    if name.endswith(".zst"):
+        raw = pa.input_stream(str(path), compression="zstd")
+        return cast(BinaryIO, io.BufferedReader(raw))  # type: ignore[arg-type]
+    return path.open("rb")
 
 
 def ending(name: str) -> str:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -93,11 +93,23 @@ def json_rows(source_file: SourceFile) -> Iterator[Record]:
         if not isinstance(whole, dict):
             yield source_file.dropped("bad_json", "one value instead of an object or a list")
             return
-        lists = [v for v in whole.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-        rows = [whole]
-        if lists and not any(name in whole for name in source_file.columns.text):
-            rows = lists[0]
+        rows = None
+        if not any(name in whole for name in source_file.columns.text):
+            rows = first_list_of_objects(whole)
+        rows = rows or [whole]
         yield from (_record(source_file, number, row) for number, row in enumerate(rows, 1))
+
+
+def first_list_of_objects(content: Mapping[str, Any]) -> list[Any] | None:
+    """The rows in a JSON object that wraps them; None if it has no list that begins with an object.
+
+    >>> first_list_of_objects({"version": 1, "names": ["a"], "data": [{"text": "a"}]})
+    [{'text': 'a'}]
+    """
+    for value in content.values():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return value
+    return None
 
 
 def _listed(source_file: SourceFile, beginning: bytes, stream: BinaryIO) -> Iterator[Record]:

@@ -90,7 +90,8 @@ class Retriever:
         """The first `k` documents, each by its best piece."""
         hits: dict[str, Hit] = {}
         for row, score in ranked:
-            document_id, *_ = values = [column[row].as_py() for column in self._columns]
+            values = [column[row].as_py() for column in self._columns]
+            document_id = values[0]
             hits.setdefault(document_id, Hit(*values, score=score))
             if len(hits) == k:
                 break
@@ -112,8 +113,7 @@ def indexed(
 
     Raises:
         ValueError: the folder is not empty, two documents share an id, no document is usable, the
-        number of vectors is
-            wrong, or the model cannot be loaded.
+            number of vectors is wrong, or the model cannot be loaded.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -172,8 +172,7 @@ def load_index(folder: str | Path, device: str | None = None, verify: bool = Tru
 
     Raises:
         ValueError: there is no index, it has another format, a file is missing or changed, or the
-        model is not the one
-            that built it.
+            model is not the one that built it.
     """
     folder = Path(folder)
     manifest = read_manifest(folder, verify)

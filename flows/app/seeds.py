@@ -18,8 +18,8 @@ from urllib.parse import parse_qs
 
 from pydantic import Field, model_validator
 
-from corpus_prep.contamination.benchmarks import read_rows
 from corpus_prep.read.hub import records_in_dataset
+from corpus_prep.read.rows import read_rows
 from flows.benchmarks import find
 from flows.runtime.hub import check_reachable
 from flows.settings.profile import Settings

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from corpus_prep.contamination.benchmarks import SUPPORTED, read_rows
+from corpus_prep.read.rows import SUPPORTED, read_rows
 from flows.blocks.corpora import documents_of_run
 from flows.run import Run
 from flows.settings import profile

@@ -29,7 +29,7 @@ from tasks.monitors.monitor import (
 from tasks.noise import VerdictErrors
 from tasks.processes.comparisons import Compare
 from tasks.prompt import Row
-from tasks.read import not_sampled, sampled
+from tasks.read import sampled, why_not_sampled
 from tasks.readers.boxed import last_box
 from tasks.readers.lines import read_result
 from tasks.readers.named import named_text
@@ -181,7 +181,7 @@ def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool |
         rollout_id = row["rollout_id"]
         if row["answer"] is not None:
             correct[rollout_id] = matched[rollout_id]
-        elif not_sampled(row):
+        elif why_not_sampled(row) is not None:
             correct[rollout_id] = None
         else:
             correct[rollout_id] = False
@@ -412,8 +412,8 @@ def measure(
     for task in tasks:
         answered = answer_of[task["task_id"]]
         if lacks_some:
-            yield "not_sampled", float(not_sampled(answered) is not None)
-        if not_sampled(answered):
+            yield "not_sampled", float(why_not_sampled(answered) is not None)
+        if why_not_sampled(answered) is not None:
             continue
         is_right = correct[answered["rollout_id"]]
         has_answer = answered["answer"] is not None

@@ -12,7 +12,7 @@ from flows.run import Role, Run
 from tasks.ask import readable
 from tasks.monitors.monitor import Measured
 from tasks.prompt import Row
-from tasks.read import not_sampled, sampled
+from tasks.read import sampled, why_not_sampled
 from tasks.readers.letters import lettered
 from tasks.readers.quotes import verbatim
 from tasks.scorers.accepted import equal
@@ -95,7 +95,7 @@ def answer_correctness(
     for row in answers:
         rollout_id = row["rollout_id"]
         vote = last_vote.get(rollout_id)
-        if not_sampled(row):
+        if why_not_sampled(row) is not None:
             correct[rollout_id] = None
         elif not row["answer"]:
             correct[rollout_id] = False
@@ -147,8 +147,8 @@ def measure_answers(
         sentences = [row["criterion"] or "" for row in evidence_of[task["task_id"]]]
         for row in answers_of[task["task_id"]]:
             if lacks_some:
-                yield "not_sampled", float(not_sampled(row) is not None)
-            if not_sampled(row):
+                yield "not_sampled", float(why_not_sampled(row) is not None)
+            if why_not_sampled(row) is not None:
                 continue
             score = float(correct[row["rollout_id"]] or 0)
             yield "score", score

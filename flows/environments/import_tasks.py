@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from corpus_prep.contamination.benchmarks import read_rows
+from corpus_prep.read.rows import read_rows
 from warehouse.schemas import Row
 
 REFERENCES = (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tasks.prompt import Malformed
-from tasks.read import not_sampled
+from tasks.read import why_not_sampled
 from tasks.readers.tags import elements
 from tasks.score import mean_of, scored
 from tasks.stage import rows_by
@@ -138,7 +138,7 @@ def proposer_rewards(
     `quality` are the marks of the questions, `marks` those of the answers. A reply without a
     question is worth nothing; a question is unscorable without a readable mark of either kind.
     """
-    sampled = [answer for answer in answers if not not_sampled(answer)]
+    sampled = [answer for answer in answers if why_not_sampled(answer) is None]
     quality_of = rows_by("task_id", quality)
     answers_of = rows_by("task_id", sampled)
     score_of = judge_score(sampled, marks, unread)

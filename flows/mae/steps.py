@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from corpus_prep.contamination.benchmarks import read_rows
+from corpus_prep.read.rows import read_rows
 from flows.blocks.joint_update import RoleRollouts, learn_jointly
 from flows.blocks.questions import held_out_world, watch_passed, watch_questions
 from flows.mae.config import Config

@@ -67,7 +67,7 @@ class PilotRun(Run[Any]):
         rows: Table,
         settings: GRPOSettings,
         reference: Policy | None = None,
-        references: Table | None = None,
+        reference_logprobs: Table | None = None,
     ) -> Player:
         """The player as it is; the batch is noted."""
         self.notes.updates.append(rows)

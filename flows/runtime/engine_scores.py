@@ -17,7 +17,7 @@ from tasks.training.grpo import GRPOSettings
 from warehouse.store import Place, Table
 
 
-def references_of(
+def reference_logprobs_of(
     at: Place,
     batch: Table,
     base: Policy,

@@ -55,34 +55,34 @@ def open_run(
             log.info("%s", enough)
 
 
-def note_left(store: Store, run: str) -> list[str]:
-    """Record which updates of a run are left over, because the flow trains no more and has not come
+def note_orphaned(store: Store, run: str) -> list[str]:
+    """Record which updates of a run are orphaned, because the flow trains no more and has not come
     to them; returns their addresses. None are if no flow is played, but stages by themselves, or
     if the flow is played as a dry run, whose settings are only assumed."""
     rule = store.freshness
     if not isinstance(rule, Playing) or not rule.builds:
         return []
     updates = [table.address for table in store.tables(run, UPDATES)]
-    left = [address for address in updates if address not in rule.reached]
-    store.note_left(run, left)
-    return left
+    orphaned = [address for address in updates if address not in rule.reached]
+    store.note_orphaned(run, orphaned)
+    return orphaned
 
 
-def check_left(store: Store, run: str) -> None:
-    """Record and report which updates of a run are left over, now that its flow has ended.
+def report_orphaned(store: Store, run: str) -> None:
+    """Record and report which updates of a run are orphaned, now that its flow has ended.
 
     Raises ValueError if the flow reached none of the stages to rerun.
     """
-    left = note_left(store, run)
+    orphaned = note_orphaned(store, run)
     rule = store.freshness
-    if left:
+    if orphaned:
         log.warning(
             "%s: %d update(s) are left over from other settings or another version of the flow, %s"
             " the last: evaluations, exports, reports and the viewer pass over them; `selfplay sql`"
             " shows them",
             run,
-            len(left),
-            left[-1],
+            len(orphaned),
+            orphaned[-1],
         )
     if isinstance(rule, Rerun) and rule.not_reached:
         not_reached = rule.not_reached

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import jinja2
 
-from corpus_prep.contamination.benchmarks import read_rows
+from corpus_prep.read.rows import read_rows
 from flows.settings.prompts import folder_of
 from tasks.benchmarks.items import items_of
 from tasks.benchmarks.own_file import columns_of

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 
 from flows.settings.profile import NUM_TO_JUDGE, MethodSettings
 from tasks.monitors.monitor import check_replies, reasons_of
 from tasks.read import NOT_SAMPLED
-from tasks.stage import Tables
+from tasks.stage import Tables, as_tables
 from warehouse.address import EVALUATION
 from warehouse.store import Place, Table
 
@@ -68,7 +67,7 @@ def check_read(
 def check_rollouts(at: Place, batch: Table, advantages: Tables, rollouts: Tables) -> None:
     """Raise ValueError for rewards of rollouts that do not exist, and for two rewards of one
     rollout in a table. `batch`: what was made of rewards and rollouts."""
-    for table in _as_list(advantages):
+    for table in as_tables(advantages):
         for rollout_id, number in Counter(table.arrow["rollout_id"].to_pylist()).most_common(1):
             if number > 1:
                 raise ValueError(
@@ -89,14 +88,8 @@ def check_rollouts(at: Place, batch: Table, advantages: Tables, rollouts: Tables
         )
 
 
-def _as_list(tables: Tables) -> Sequence[Table]:
-    if isinstance(tables, Table):
-        return [tables]
-    return tables
-
-
 def _rollout_ids(tables: Tables) -> set[str]:
     ids = set[str]()
-    for table in _as_list(tables):
+    for table in as_tables(tables):
         ids.update(table.arrow["rollout_id"].to_pylist())
     return ids

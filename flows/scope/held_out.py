@@ -16,7 +16,7 @@ from flows.scope.rubrics import criteria_of, grades
 from flows.scope.steps import Scope, grade, player_of
 from tasks.evaluate import evaluate
 from tasks.prompt import Row
-from tasks.read import not_sampled, sampled
+from tasks.read import sampled, why_not_sampled
 from tasks.readers.thoughts import spoken
 from warehouse.schemas import Answer, Criterion, Judgment, PromptRow, Rollout, Task
 from warehouse.store import Place, Table
@@ -139,8 +139,8 @@ def measure(
     for task in tasks:
         answer = answer_of[task["task_id"]]
         if lacks_some:
-            yield "not_sampled", float(not_sampled(answer) is not None)
-        if not_sampled(answer):
+            yield "not_sampled", float(why_not_sampled(answer) is not None)
+        if why_not_sampled(answer) is not None:
             continue
         met = [
             truth.get((answer["rollout_id"], c["criterion_id"])) or 0

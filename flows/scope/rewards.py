@@ -13,7 +13,7 @@ from flows.blocks.difficulty_reward import tent as difficulty  # eq. 5
 from flows.scope.config import ChallengerReward, SolverReward
 from flows.scope.rubrics import Grade, criteria_of, grades
 from tasks.ask import readable
-from tasks.read import UNANSWERED, not_heard
+from tasks.read import UNANSWERED, why_no_verdict
 from tasks.score import mean_of, scored
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Criterion, Gate, Judgment, Row, Task
@@ -190,7 +190,7 @@ def challenger_rewards(
         )
         failed = None
         if not decided:
-            failed = not_heard(judged) or _unanswered(answers_of[task["task_id"]], graded)
+            failed = why_no_verdict(judged) or _unanswered(answers_of[task["task_id"]], graded)
         yield scored(task, total, parts, score=g_bar, unscorable=failed)
 
 

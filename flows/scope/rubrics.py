@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tasks.judge import canary_id
-from tasks.read import not_heard
+from tasks.read import why_no_verdict
 from tasks.scorers.rubric import share_met
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Criterion, Judgment, Row, Task
@@ -61,7 +61,7 @@ def _grade(
     verdicts = [
         (row and row["verdict"], w)
         for row, w in zip(row_K, weight_K, strict=True)
-        if not not_heard([row])
+        if why_no_verdict([row]) is None
     ]
     verdict_K = [verdict for verdict, _ in verdicts]
     judged_weight_K = [weight for _, weight in verdicts]
@@ -71,7 +71,7 @@ def _grade(
     only_pitfalls = not any(weight > 0 for weight in judged_weight_K)
     if answer["answer"] is None or num_read < needed or num_read == 0 or only_pitfalls:
         lacking = len(verdict_K) < needed or only_pitfalls
-        return Grade(None, met, len(row_K), not_heard(row_K) if lacking else None)
+        return Grade(None, met, len(row_K), why_no_verdict(row_K) if lacking else None)
     return Grade(share_met(verdict_K, judged_weight_K), met, len(row_K))
 
 

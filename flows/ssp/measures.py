@@ -17,7 +17,7 @@ from flows.run import Player, Run
 from flows.ssp.config import Config
 from flows.ssp.roles import Roles
 from tasks.evaluate import evaluate
-from tasks.read import not_sampled
+from tasks.read import why_not_sampled
 from tasks.scorers.accepted import equal
 from warehouse.schemas import Answer, Match, Reward, Selection, Task
 from warehouse.store import Place, Table
@@ -79,7 +79,7 @@ def measure_answers(
     answer_of = {row["task_id"]: row for row in answers}
     for task in tasks:
         answered = answer_of[task["task_id"]]
-        if not_sampled(answered):
+        if why_not_sampled(answered) is not None:
             continue
         score = float(correct[answered["rollout_id"]] or 0)
         yield "score", score

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tasks.evaluate import Protocol, mean_and_error
@@ -15,7 +15,7 @@ from tasks.processes.comparisons import Workers
 from tasks.read import NOT_SAMPLED
 from tasks.scorers import SCORERS
 from tasks.scorers.rubric import share_met
-from tasks.stage import Rows, Tables, rows_of, stage
+from tasks.stage import Rows, Tables, rows_by, rows_of, stage
 from warehouse.schemas import (
     COMPARISONS,
     ITEM_SCORES,
@@ -178,7 +178,7 @@ def measure_items(
     which is all that an item without scored answers yields. With contexts, also the share of those
     that were cut to fit, and of the items that were left out: these yield nothing else.
     `score_<kind>` is added if there are at most 30 kinds."""
-    of_item = _by_item(scores)
+    of_item = rows_by("task_id", scores)
     kinds = {item["kind"] for item in items}
     context_of = {row["task_id"]: row for row in contexts}
     for item in items:
@@ -239,7 +239,7 @@ def compare(
         raise ValueError(
             f"{policy} and {base} cannot be compared on {benchmark}: {'; '.join(differs)}"
         )
-    ours, theirs = (_by_item(table.rows(ItemScore)) for table in (scores, base_scores))
+    ours, theirs = (rows_by("task_id", table.rows(ItemScore)) for table in (scores, base_scores))
     for name in dict.fromkeys(
         name for rows in ours.values() for row in rows for name in row["scores"]
     ):
@@ -300,13 +300,6 @@ def differences(base: Protocol, ours: Protocol) -> list[str]:
         for key in base | ours
         if base.get(key) != ours.get(key)
     ]
-
-
-def _by_item(scores: Iterable[ItemScore]) -> dict[str, list[ItemScore]]:
-    scores_of: dict[str, list[ItemScore]] = defaultdict(list)
-    for row in scores:
-        scores_of[row["task_id"]].append(row)
-    return dict(scores_of)
 
 
 def _mean(rows: list[ItemScore], metric: str) -> float | None:

@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from corpus_prep.contamination.benchmarks import WRAPPING, read_rows
+from corpus_prep.contamination.benchmarks import WRAPPING
 from corpus_prep.read.hub import is_dataset, records_in_dataset
+from corpus_prep.read.rows import read_rows
 from tasks.readers.boxed import worked_answer
 from tasks.stage import Rows, stage
 from warehouse.draft import hash_json

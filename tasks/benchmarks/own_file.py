@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from corpus_prep.contamination.benchmarks import SUPPORTED, read_rows
+from corpus_prep.read.rows import SUPPORTED, read_rows
 from tasks.benchmarks.items import Columns, fields, json_list
 
 TEXT = "text"  # the field of an object that is its text, as in SQuAD's answers

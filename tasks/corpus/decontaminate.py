@@ -28,7 +28,7 @@ from corpus_prep.dedup.minhash import MinHashing
 from corpus_prep.workers import Workers, map_shards
 from tasks.corpus.documents import corpus_identity
 from tasks.corpus.steps import corpus_of, costs, folder_of, measured, screened_counts
-from tasks.stage import Rows, Tables, stage
+from tasks.stage import Rows, Tables, as_tables, stage
 from warehouse.draft import Draft, Shards
 from warehouse.schemas import CONTAMINATIONS, MEASUREMENTS, PASSAGES, SCREENINGS, Item, Measurement
 from warehouse.store import Table
@@ -45,7 +45,7 @@ def read_evaluation_sets(
     with its benchmark. `identity` is `evaluation_identity(benchmarks)`."""
     for benchmark in benchmarks:
         yield from read_passages(benchmark)
-    for table in [items] if isinstance(items, Table) else items:
+    for table in as_tables(items):
         rows = table.rows(Item)
         times_asked = Counter(row["text"] for row in rows)
         for row in rows:
@@ -91,7 +91,6 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
     rule: NgramRule,
     alignment: bool = False,
     likeness: MinHashing | None = None,
-    bands: Table | None = None,
     canaries: int = 0,
     seed: int = 0,
     workers: Workers | None = None,
@@ -100,8 +99,7 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
 ) -> Rows:
     """Every passage that a document holds, by n-grams, with the spans. With `alignment`, also
     passages that it holds edited or in part; with `likeness`, also passages of which it is a
-    near-duplicate. `bands`: the documents' band table made with `likeness`, if there is one
-    already.
+    near-duplicate.
 
     With `canaries`, that many passages are planted in copies of documents, some edited or in part,
     and searched for. They are not in the rows but in the file `canaries.parquet` beside them.
@@ -110,27 +108,22 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
     folder = folder_of(shards)
     texts = passages.arrow
     runs = draft.files / RUNS
-    planted = corpus
-    birds = []
+    searched = corpus
+    planted = []
     write_runs(texts, rule, runs)
     if canaries:
-        planted, birds = plant_passages(
+        searched, planted = plant_passages(
             corpus, texts, rule, alignment, canaries, seed, folder / CANARIES
         )
     with find_passages(
-        planted, corpus, texts, runs, rule, alignment, folder, workers
+        searched, corpus, texts, runs, rule, alignment, folder, workers
     ) as contaminations:
         yield from contaminations.rows()
         if canaries:
-            write_planted(birds, contaminations.beyond(), draft.files / CANARIES)
+            write_planted(planted, contaminations.beyond(), draft.files / CANARIES)
     if likeness is not None:
-        if bands:
-            own = None
-        else:
-            own = map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
-        yield from find_alike(
-            corpus, texts, own or (bands.paths() if bands else []), likeness, folder
-        )
+        bands = map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
+        yield from find_alike(corpus, texts, bands, likeness, folder)
 
 
 @stage(SCREENINGS)

@@ -3,12 +3,16 @@ Jaccards.
 
 The stages run in this order. Each takes the `screenings` of the stages before it and ignores
 documents that one of them dropped:
+
     exact = screen_exact_duplicates(place, documents, label="exact")
     bands = band_documents(place, documents, screened=[exact], settings=settings)
     duplicates = find_duplicates(place, documents, bands, screened=[exact], settings=settings)
-    near = screen_near_duplicates(place, documents, duplicates, screened=[exact], threshold=0.8,
-    label="near") measure_duplicates(place, exact, bands, duplicates, near, threshold=0.8,
-    label="duplicates")
+    near = screen_near_duplicates(
+        place, documents, duplicates, screened=[exact], threshold=0.8, label="near"
+    )
+    measure_duplicates(
+        place, exact, bands, duplicates, near, threshold=0.8, label="duplicates"
+    )
 """
 
 from __future__ import annotations
@@ -86,18 +90,18 @@ def find_duplicates(
     comparing = comparing or Comparing()
     folder = folder_of(shards)
     corpus = corpus_of(documents, screened)
-    planted = corpus
-    birds = None
+    searched = corpus
+    planted = None
     files = bands.paths()
     if canaries:
-        planted, birds = plant(corpus, canaries, seed, settings.shingling, folder / CANARIES)
+        searched, planted = plant(corpus, canaries, seed, settings.shingling, folder / CANARIES)
         behind = [
-            s for s in planted.shards(folder, "canary-bands") if s.first >= corpus.num_documents
+            s for s in searched.shards(folder, "canary-bands") if s.first >= corpus.num_documents
         ]
         files += map_shards(write_bands, behind, settings, workers)
-    edges = find_edges(planted, files, settings, comparing, folder, workers)
-    if birds is not None:
-        write_found(birds, read_edges(edges.files, comparing.floor), draft.files / CANARIES)
+    edges = find_edges(searched, files, settings, comparing, folder, workers)
+    if planted is not None:
+        write_found(planted, read_edges(edges.files, comparing.floor), draft.files / CANARIES)
     (draft.files / COUNTS).write_text(json.dumps({**edges.counts, "floor": comparing.floor}))
     yield from ordered_edges(corpus, edges.files, folder)
 

@@ -79,7 +79,10 @@ def gather(
     log.info(
         "%s: %d documents cut into pieces, %d rid of invisible characters, %d renamed, as others"
         " have their ids",
-        *(address, counts.cut, counts.repaired, counts.renamed),
+        address,
+        counts.cut,
+        counts.repaired,
+        counts.renamed,
     )
 
 

@@ -11,28 +11,25 @@ from warehouse.draft import Shards
 from warehouse.schemas import Measurement
 from warehouse.store import Table
 
+# parts of `measurements`, in the order of the work
 IN_ORDER = (
-    *(
-        "read",
-        "exact",
-        "bands",
-        "duplicates",
-        "near",
-        "containments",
-        "contained",
-        "contaminations",
-        "decontamination",
-    ),
-    *(
-        "embeddings",
-        "clusters",
-        "segments",
-        "lengths",
-        "document_sets",
-        "document_sets.padded",
-        "index",
-    ),
-)  # parts of `measurements`, in the order of the work
+    "read",
+    "exact",
+    "bands",
+    "duplicates",
+    "near",
+    "containments",
+    "contained",
+    "contaminations",
+    "decontamination",
+    "embeddings",
+    "clusters",
+    "segments",
+    "lengths",
+    "document_sets",
+    "document_sets.padded",
+    "index",
+)
 
 
 def corpus_of(documents: Table, screened: Sequence[Table] = ()) -> Corpus:

@@ -19,7 +19,7 @@ from tasks.engines.budget import Budget
 from tasks.engines.chat_client import ChatClient, NotAnswered
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.models.engine import EngineDied, Policy, Sampling
-from tasks.rollouts.conversation import Conversation, number
+from tasks.rollouts.conversation import Conversation, seed_from
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.rollout import rollout_row
 from warehouse.draft import hash_json
@@ -238,7 +238,7 @@ class ChatFleet:
 
 def _conversation(prompt: PromptRow, sample: int, seed: int) -> Conversation:
     messages = [{"role": m["role"], "content": m["content"]} for m in prompt["messages"]]
-    return Conversation(prompt, sample, number(seed, prompt["prompt_id"], sample), messages, [])
+    return Conversation(prompt, sample, seed_from(seed, prompt["prompt_id"], sample), messages, [])
 
 
 def _start(

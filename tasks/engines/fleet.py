@@ -71,7 +71,6 @@ class Fleet:
         with self._changed:
             self._pool.start()
 
-    # a call has this many independent settings
     def roll_out(
         self,
         prompts: Iterable[PromptRow],

@@ -14,7 +14,7 @@ from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tasks.engines.answers import Answers, sendable
+from tasks.engines.call_server import CallServer, sendable
 from tasks.engines.child import DIED, FAILED, KEY, OUT_OF_MEMORY, connection
 from tasks.engines.gpus import wrong_build
 from tasks.engines.node_folders import NodeFolders
@@ -26,7 +26,7 @@ from warehouse.schemas import Rollout
 
 
 def serve(pipe: Connection, folders: NodeFolders | None = None) -> None:
-    """A child's life: load the engine, answer calls until the pipe ends. `folders`: those of the
+    """A child's life: load the engine, serve calls until the pipe ends. `folders`: those of the
     flow's machine, if this is another one."""
     die_with_parent()
     config: EngineConfig = pipe.recv()
@@ -43,13 +43,13 @@ def serve(pipe: Connection, folders: NodeFolders | None = None) -> None:
         _fail_calls(pipe, error)
     gc.enable()
     if engine is not None:
-        answer(pipe, engine, folders)
+        serve_calls(pipe, engine, folders)
 
 
-def answer(pipe: Connection, engine: Engine, folders: NodeFolders | None = None) -> None:
-    """Answer calls until the fleet is closed or the engine fails."""
+def serve_calls(pipe: Connection, engine: Engine, folders: NodeFolders | None = None) -> None:
+    """Serve calls until the fleet is closed or the engine fails."""
     try:
-        Answers(pipe, engine, _retriever, folders).give()
+        CallServer(pipe, engine, _retriever, folders).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         engine.close()
     except EngineDied as error:

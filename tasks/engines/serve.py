@@ -20,7 +20,6 @@ from tasks.engines.vllm_args import adapted_modules, lora_rank
 from tasks.models.engine import EngineConfig, Policy, local_folder
 
 BASE_NAME = "base"
-ADAPTER = "adapter_config.json"
 GIB = 1 << 30
 
 

@@ -68,7 +68,6 @@ def hold_trial(
     run: str,
     *,
     iteration: int | None = None,
-    most_wrong: int = MOST_WRONG,
     parts: Collection[str] = PARTS,
 ) -> Trial:
     """All that is known of the judge of a run, up to an iteration if one is given; in groups of
@@ -81,7 +80,7 @@ def hold_trial(
         sql = statement(name)
         return lake.query(run, sql, parameters_of(sql, {"run": run, **parameters}), near).rows
 
-    return _trial(run, iteration, rows, most_wrong, parts)
+    return _trial(run, iteration, rows, parts)
 
 
 def statement(name: str) -> str:
@@ -93,7 +92,6 @@ def _trial(
     run: str,
     iteration: int | None,
     rows: Callable[..., list[Row]],
-    most_wrong: int,
     parts: Collection[str],
 ) -> Trial:
     overall = rows("agreement", by="")
@@ -103,7 +101,7 @@ def _trial(
         num_wrong=sum(row["n"] - row["num_right"] for row in overall),
         overall=overall,
         by={part: rows("agreement", by=part) for part in parts},
-        wrong=rows("wrong", most=most_wrong),
+        wrong=rows("wrong", most=MOST_WRONG),
         criteria=rows("criteria", least=LEAST_ANSWERS),
         one_sided=rows("one_sided", least=LEAST_ANSWERS, most=MOST_CRITERIA),
         asked_again=rows("asked_again"),

@@ -1,8 +1,15 @@
 """Audit a gate: which of the tasks that it let through should it have refused?
 
     chosen = keep(pool, WINDOW, tasks=tasks, rewards=rewards)
-    watch(pool, gate_leaks, tasks=tasks, chosen=chosen, limits=cfg.monitor, policy=policy.id,
-    benchmark=GATES)
+    watch(
+        pool,
+        gate_leaks,
+        tasks=tasks,
+        chosen=chosen,
+        limits=cfg.monitor,
+        policy=policy.id,
+        benchmark=GATES,
+    )
 
 An oracle decides if there is one, otherwise a second, stricter judge. A strict gate keeps self-play
 stable under every reward (arXiv 2605.22217).

@@ -169,12 +169,6 @@ class Limits(BaseModel):
             " is normal if a small model learns to be brief)"
         ),
     )
-    max_repeat: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="greatest share of tasks like an earlier one of their batch",
-    )
     max_repeat_of_earlier: float | None = Field(
         default=0.5,
         ge=0,

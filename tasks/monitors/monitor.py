@@ -1,8 +1,14 @@
 """Monitors: measure what rewards do not show, store it, and stop the run before an update trains on
 it.
 
-    watch(step, canary_errors, judgments=judged, limits=cfg.monitor, policy=grader.id,
-    benchmark=JUDGE)
+    watch(
+        step,
+        canary_errors,
+        judgments=judged,
+        limits=cfg.monitor,
+        policy=grader.id,
+        benchmark=JUDGE,
+    )
 
 Call `watch` before the update. Its metrics are a table like any other. The limit is not part of the
 recipe, so a rerun compares the stored value with the current limit: it raises the alarm again, or
@@ -20,14 +26,13 @@ from typing import Any
 from tasks.evaluate import Measure, evaluate, scores_of
 from tasks.monitors.limits import Limits
 from tasks.read import NOT_SAMPLED, TOO_LONG, UNANSWERED
-from tasks.stage import Tables, rows_of
+from tasks.stage import Tables, as_tables, rows_of
 from warehouse.schemas import (
     Advantage,
     Answer,
     Judgment,
     Label,
     Mark,
-    Novelty,
     OptimizerStep,
     Reward,
     Task,
@@ -37,9 +42,13 @@ from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
 
-JUDGE, LABELS, POOL, BATCH, UPDATE, COURSE = (
-    f"{what} monitor" for what in ("judge", "label", "pool", "batch", "update", "course")
-)  # benchmarks in `evaluations`
+# benchmarks in `evaluations`
+JUDGE = "judge monitor"
+LABELS = "label monitor"
+POOL = "pool monitor"
+BATCH = "batch monitor"
+UPDATE = "update monitor"
+COURSE = "course monitor"
 
 Measured = Iterator[tuple[str, float]]
 Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown
@@ -116,7 +125,7 @@ def check_pool(
 ) -> int:
     """Return how many tasks the selections keep. Raises Alarm below `target`; with `allow_short`
     it logs a warning."""
-    tables = [selections] if isinstance(selections, Table) else selections
+    tables = as_tables(selections)
     num_kept = sum(row["kept"] for row in rows_of(tables))
     if num_kept < target:
         advice = f"{way_out} Selections say why the others were not kept.".lstrip()
@@ -313,18 +322,6 @@ def contrast(advantages: list[Advantage]) -> Measured:
             yield "reward", row["reward"]
     for group in groups.values():
         yield "flat_group", float(not any(group))
-
-
-def repeats(novelties: list[Novelty]) -> Measured:
-    """Yield 1 for a task in the same cluster as an earlier one of its batch, else 0; and its
-    similarity to the nearest task of earlier batches. Tasks without text are skipped."""
-    clusters = set[int]()
-    for row in novelties:
-        if row["cluster"] is not None:
-            yield "repeat", float(row["cluster"] in clusters)
-            clusters.add(row["cluster"])
-        if row["similarity"] is not None:
-            yield "similarity_to_earlier", row["similarity"]
 
 
 def sampler_mismatch(updates: list[OptimizerStep]) -> Measured:

@@ -57,7 +57,11 @@ def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
     ]
     if not candidates:
         raise Malformed("no JSON object")
-    return max(enumerate(candidates), key=lambda at: (sum(key in at[1] for key in keys), at[0]))[1]
+
+    def num_keys(value: dict[str, Any]) -> int:
+        return sum(key in value for key in keys)
+
+    return max(reversed(candidates), key=num_keys)  # of equals the first, which is the last in text
 
 
 def objects(text: str) -> list[tuple[int, dict[str, Any]]]:

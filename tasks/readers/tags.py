@@ -55,7 +55,12 @@ def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Eleme
     for mark in re.finditer(
         rf"<(/?)(?:(think(?:ing)?)\s*|{name}(?=[\s>])([^<>]*))>", reply, re.IGNORECASE
     ):
-        scan.think(mark) if mark[2] else scan.close(mark) if mark[1] else scan.open(mark)
+        if mark[2]:
+            scan.think(mark)
+        elif mark[1]:
+            scan.close(mark)
+        else:
+            scan.open(mark)
     return scan.result(open_thoughts)
 
 

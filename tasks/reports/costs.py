@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from warehouse.freshness import inputs
+from warehouse.provenance import within
 from warehouse.schemas import ROLLOUTS, UPDATES, Row
 from warehouse.store import Store, Table
 
@@ -54,20 +55,15 @@ def _led_to_updates(tables: list[Table]) -> list[Table]:
     In a fork, recipes name tables of the source run; the tables at the same places in this run
     stand in for them.
     """
-    at = {_within(table.address): table for table in tables}
+    at = {within(table.address): table for table in tables}
     reached: set[str] = set()
-    waiting = [_within(table.address) for table in tables if table.schema is UPDATES]
+    waiting = [within(table.address) for table in tables if table.schema is UPDATES]
     while waiting:
         place = waiting.pop()
         if place in at and place not in reached:
             reached.add(place)
-            waiting += [_within(source) for source, _ in inputs(at[place].recipe)]
+            waiting += [within(source) for source, _ in inputs(at[place].recipe)]
     return [at[place] for place in sorted(reached)]
-
-
-def _within(address: str) -> str:
-    """The address without its run."""
-    return address.partition("/")[2]
 
 
 def _sampled(table: Table) -> float:

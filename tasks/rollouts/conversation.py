@@ -75,7 +75,7 @@ class Talk:
             {"role": m["role"], "content": self.without_markup(m["content"])}
             for m in prompt["messages"]
         ]
-        own = number(seed, prompt["prompt_id"], sample)
+        own = seed_from(seed, prompt["prompt_id"], sample)
         if self._prompt_ids[0] != prompt["prompt_id"]:  # samples of one prompt follow each other
             self._prompt_ids = prompt["prompt_id"], self.opening(messages)
         conversation = Conversation(prompt, sample, own, messages, list(self._prompt_ids[1]))
@@ -106,7 +106,9 @@ class Talk:
         room = min(self.sampling.max_tokens - len(begun), self.max_context - len(context))
         sampling = self.sampling.model_copy(update={"max_tokens": max(room, 1)})
         parts = (len(conversation.turns), len(begun)) if begun else (len(conversation.turns),)
-        self.engine.submit(key, context, sampling, number(conversation.seed, *parts), self.policy)
+        self.engine.submit(
+            key, context, sampling, seed_from(conversation.seed, *parts), self.policy
+        )
 
     def go_on(
         self, replies: list[tuple[int, Conversation, Completion]]
@@ -376,6 +378,6 @@ def digest(*parts: str | int) -> bytes:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
 
 
-def number(*parts: str | int) -> int:
+def seed_from(*parts: str | int) -> int:
     """A seed below 2**63, computed from parts."""
     return int.from_bytes(digest(*parts)[:8], "big") >> 1

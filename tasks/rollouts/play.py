@@ -20,9 +20,9 @@ from warehouse.schemas import PromptRow
 
 
 @dataclass(eq=False)
-class Rollouts:
-    """One call's conversations: its number, their rules, those under way, and the error that
-    ended them all."""
+class RolloutCall:
+    """One call for rollouts: its number, the rules of its conversations, those under way, and the
+    error that ended them all."""
 
     number: int
     talk: Talk
@@ -36,8 +36,8 @@ class Rollouts:
         return len(self.active) == len(self.talk.searching) > 0
 
 
-SampleRequest = tuple[Rollouts, PromptRow, int]  # the sample with this number of a prompt
-Over = list[tuple[Rollouts, Conversation]]  # finished conversations
+SampleRequest = tuple[RolloutCall, PromptRow, int]  # the sample with this number of a prompt
+Over = list[tuple[RolloutCall, Conversation]]  # finished conversations
 
 
 class Play:
@@ -49,8 +49,8 @@ class Play:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._calls: list[Rollouts] = []
-        self._of: dict[int, Rollouts] = {}  # the call of each conversation under way
+        self._calls: list[RolloutCall] = []
+        self._of: dict[int, RolloutCall] = {}  # the call of each conversation under way
         self._num_begun = 0
         self._behind: Executor | None = (
             ThreadPoolExecutor(1, "search") if engine.is_on_gpu else None
@@ -64,7 +64,7 @@ class Play:
         retriever: Retriever | None,
         seed: int,
         number: int = 0,
-    ) -> Rollouts:
+    ) -> RolloutCall:
         """Make the engine ready for a call. With other calls under way, its weights must be theirs.
 
         Raises ValueError for a search syntax without a retriever.
@@ -75,7 +75,7 @@ class Play:
             )
         self.engine.use(policy)
         searches = Searches(retriever, dialogue.documents_per_query, self._behind)
-        call = Rollouts(number, Talk(self.engine, policy, sampling, dialogue, searches), seed)
+        call = RolloutCall(number, Talk(self.engine, policy, sampling, dialogue, searches), seed)
         self._calls.append(call)
         return call
 
@@ -86,7 +86,7 @@ class Play:
 
     def fill(
         self, ask: Callable[[], SampleRequest | None]
-    ) -> Iterator[tuple[Rollouts, Conversation]]:
+    ) -> Iterator[tuple[RolloutCall, Conversation]]:
         """Begin conversations while there is room and `ask` has any; yields those that are over
         at once."""
         while len(self._of) < self.engine.max_num_seqs and (request := ask()) is not None:
@@ -120,7 +120,7 @@ class Play:
 
         done = self.engine.poll(stop) if awaits_replies else []
         assert done or not awaits_replies or stop(), "the engine lost requests"
-        replies: dict[Rollouts, list[Any]] = {}
+        replies: dict[RolloutCall, list[Any]] = {}
         for key, completion in done:
             call = self._of[key]
             replies.setdefault(call, []).append((key, call.active[key], completion))
@@ -131,7 +131,7 @@ class Play:
                 over += self._take(call, replies.get(call, []))
         return over
 
-    def end(self, call: Rollouts) -> None:
+    def end(self, call: RolloutCall) -> None:
         """Forget a call and what it has under way."""
         self.engine.abort(list(call.active))
         for key in call.active:
@@ -145,7 +145,7 @@ class Play:
         if self._behind is not None:
             self._behind.shutdown()
 
-    def _take(self, call: Rollouts, replies: list[Any]) -> Over:
+    def _take(self, call: RolloutCall, replies: list[Any]) -> Over:
         over: Over = []
         with self._errors_end(call):
             for key, conversation in call.talk.go_on(replies):
@@ -154,17 +154,16 @@ class Play:
         return over
 
     @contextlib.contextmanager
-    def _errors_end(self, call: Rollouts) -> Iterator[None]:
+    def _errors_end(self, call: RolloutCall) -> Iterator[None]:
         try:
             yield
         except EngineDied:
             raise
-        except (
-            Exception
-        ) as error:  # whatever it is, it is this caller's: the others' conversations go on
+        except Exception as error:
+            # whatever it is, it is this caller's: the others' conversations go on
             call.error = error
             self.end(call)
 
 
-def _is_back(call: Rollouts) -> bool:
+def _is_back(call: RolloutCall) -> bool:
     return call.talk.searches.are_back()

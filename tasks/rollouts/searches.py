@@ -41,7 +41,8 @@ class Searches:
         """Start these turns' searches on `behind`; those before must have been taken in."""
         assert self.behind is not None and self._begun is None
         if turns:
-            self._turns, self._begun = turns, self.behind.submit(self._search, _queries(turns))
+            self._turns = turns
+            self._begun = self.behind.submit(self._search, _queries(turns))
 
     def begun(self) -> list[Hits]:
         """Wait for the searches of `begin` and return their hits."""

@@ -41,7 +41,7 @@ class Datums:
     logprobs: list[np.ndarray]
     advantages: np.ndarray
     # log-probabilities of the completions under the reference or the teacher, if stored
-    references: list[np.ndarray] | None = None
+    reference_logprobs: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.rollout_ids)
@@ -60,10 +60,11 @@ class Datums:
         )
 
 
-def read_datums(path: Path, references: Path | None = None) -> Datums:
+def read_datums(path: Path, reference_logprobs: Path | None = None) -> Datums:
     """Read a Parquet file, or all `*.parquet` of a folder in name order.
 
-    Columns other than `COLUMNS` are ignored. `references` has one row per datum, in the same order.
+    Columns other than `COLUMNS` are ignored. `reference_logprobs` has one row per datum, in the
+    same order.
 
     Raises:
         ValueError: nothing there, no rows, a column missing, a null.
@@ -81,9 +82,9 @@ def read_datums(path: Path, references: Path | None = None) -> Datums:
         if table[name].null_count:
             raise ValueError(f"{path}: column {name} has {table[name].null_count} null(s)")
     rollout_ids = table["rollout_id"].to_pylist()
-    reference_logprobs = None
-    if references is not None:
-        reference_logprobs = _read_references(references, rollout_ids)
+    stored = None
+    if reference_logprobs is not None:
+        stored = _read_reference_logprobs(reference_logprobs, rollout_ids)
     return Datums(
         rollout_ids=rollout_ids,
         prompts=_rows(table["prompt_token_ids"], np.int64),
@@ -91,11 +92,11 @@ def read_datums(path: Path, references: Path | None = None) -> Datums:
         masks=_rows(table["loss_mask"], np.int8),
         logprobs=_rows(table["logprobs"], np.float32),
         advantages=table["advantage"].to_numpy().astype(np.float64),
-        references=reference_logprobs,
+        reference_logprobs=stored,
     )
 
 
-def _read_references(path: Path, rollout_ids: list[str]) -> list[np.ndarray]:
+def _read_reference_logprobs(path: Path, rollout_ids: list[str]) -> list[np.ndarray]:
     table = pa.concat_tables(
         [pq.read_table(f, columns=["rollout_id", "logprobs"]) for f in _files(path)]
     )
@@ -180,14 +181,14 @@ def check_pairs(datums: Datums) -> None:
             raise ValueError(f"rows {i} and {i + 1}, rollouts {chosen} and {rejected}: {fault}")
 
 
-def check_references(datums: Datums) -> None:
+def check_reference_logprobs(datums: Datums) -> None:
     """Refuse stored log-probabilities that are none, or not of these rows.
 
     Raises ValueError, naming the first rollout at fault.
     """
-    assert datums.references is not None, "the caller looked"
+    assert datums.reference_logprobs is not None, "the caller looked"
     for i, rollout_id in enumerate(datums.rollout_ids):
-        logprobs = datums.references[i]
+        logprobs = datums.reference_logprobs[i]
         sampled = datums.masks[i] == 1
         if len(logprobs) != len(sampled):
             raise ValueError(
@@ -386,7 +387,7 @@ def collate(datums: Datums, rows: Sequence[int] | np.ndarray, shortest: int) -> 
     present = np.zeros(shape, dtype=np.int64)
     sampled = np.zeros(shape, dtype=np.int64)
     logprobs = np.zeros(shape, dtype=np.float32)
-    references = np.zeros(shape, dtype=np.float32)
+    reference_logprobs = np.zeros(shape, dtype=np.float32)
     for b, i in enumerate(indices):
         tail = np.concatenate([datums.prompts[i][start:], datums.completions[i]])
         ids[b, : len(tail)] = tail
@@ -395,12 +396,12 @@ def collate(datums: Datums, rows: Sequence[int] | np.ndarray, shortest: int) -> 
             span = slice(len(tail) - len(datums.completions[i]), len(tail))
             sampled[b, span] = datums.masks[i]
             logprobs[b, span] = datums.logprobs[i] * datums.masks[i]
-            if datums.references is not None:
-                references[b, span] = datums.references[i] * datums.masks[i]
+            if datums.reference_logprobs is not None:
+                reference_logprobs[b, span] = datums.reference_logprobs[i] * datums.masks[i]
     advantages = [datums.advantages[i] if i >= 0 else 0.0 for i in rows]
     batch: dict[str, Any] = {}
-    if datums.references is not None:
-        batch["ref_per_token_logps"] = torch.from_numpy(references)
+    if datums.reference_logprobs is not None:
+        batch["ref_per_token_logps"] = torch.from_numpy(reference_logprobs)
     return batch | {
         "prompt_ids": torch.from_numpy(np.stack([datums.prompts[i][:start] for i in indices])),
         "prompt_mask": torch.ones((len(indices), start), dtype=torch.int64),

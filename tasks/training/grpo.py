@@ -288,7 +288,7 @@ class UpdateJob(_Frozen):
     batch: Path
     policy: Path = Field(description="HF folder: the weights to train, or the base of the adapter")
     reference: Path = Field(description="HF folder of M0, what the KL term pulls towards")
-    references: Path | None = Field(
+    reference_logprobs: Path | None = Field(
         default=None,
         description=(
             "log-probabilities of the batch's rows under M0, or in distillation under the teacher;"

@@ -15,8 +15,9 @@ import resource
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from accelerate.utils import gather, gather_object
@@ -38,6 +39,35 @@ FAR = math.log(2)
 # step's time on CPU.
 trl_utils._use_triton = lambda device: True
 understand_packed_rows()
+
+
+@dataclass(frozen=True)
+class StepSums:
+    """Sums over the sampled tokens of an optimizer step; each is a tensor of shape ()."""
+
+    ratio: torch.Tensor  # rho
+    sampler_kl: torch.Tensor  # k3 of sampler and policy
+    far: torch.Tensor  # the number of far tokens
+    kl: torch.Tensor  # k3 of policy and reference
+    # the weighted term of the loss: that KL; -A * log p in SFT; the gap to the teacher in
+    # distillation
+    weighted: torch.Tensor
+    non_finite: torch.Tensor  # not over tokens: the number of losses that are not finite
+
+    @classmethod
+    def zero(cls, device: torch.device) -> Self:
+        """No tokens."""
+        return cls(*torch.zeros(6, device=device))
+
+    def __add__(self, other: StepSums) -> StepSums:
+        return StepSums(*(self.stacked + other.stacked))
+
+    @property
+    def stacked(self) -> torch.Tensor:
+        """The sums in the order of the fields, (6,)."""
+        return torch.stack(
+            [self.ratio, self.sampler_kl, self.far, self.kl, self.weighted, self.non_finite]
+        )
 
 
 class StoredRolloutsTrainer(GRPOTrainer):
@@ -99,10 +129,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._checkpoints = checkpoints
         self._checkpoint_s = checkpoint_s
         self._kept_at = time.monotonic()
-        # Sums over sampled tokens: rho, k3 of sampler and policy, far tokens, KL to the reference,
-        # and the weighted term of the loss (that KL; -A * log p in SFT, the gap to the teacher in
-        # distillation); and the number of non-finite losses.
-        self._sums = torch.zeros(6, device=self.accelerator.device)
+        self._sums = StepSums.zero(self.accelerator.device)
         self._furthest = torch.zeros(1, device=self.accelerator.device)
         self._done: list[dict] = []
         self._at_fault: list[str] = []
@@ -147,27 +174,26 @@ class StoredRolloutsTrainer(GRPOTrainer):
             for row, score in self._scores().items()
         )
 
+    @torch.no_grad()
     def _scores(self) -> dict[int, float]:
         """The sums of the probed rows' log-probabilities under the current policy."""
-        return {
-            row: float(self.policy_logps(inputs).double().sum())
-            for row, inputs in self._probed.items()
-        }
+        scores = {}
+        for row, inputs in self._probed.items():
+            prepared = self._prepare_input(inputs)
+            self._sampled = prepared["tool_mask"] == 1
+            self._packed = None
+            scores[row] = float(self._token_logps(self.model, prepared).double().sum())
+        return scores
 
-    @torch.no_grad()
-    def policy_logps(self, inputs: dict) -> torch.Tensor:
-        """Log-probabilities of the rows' sampled tokens under the current policy, (B, T).
+    def _token_logps(self, model: Any, rows: dict) -> torch.Tensor:
+        """Log-probabilities of the rows' sampled tokens under `model`, (B, T); 0 at other tokens.
 
-        They are 0 at tokens that were not sampled.
+        `_sampled` and `_packed` are those of the rows.
         """
-        rows: Any = self._prepare_input(inputs)
-        self._sampled = rows["tool_mask"] == 1
-        self._packed = None
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        return self._get_per_token_logps_and_entropies(
-            self.model, ids, mask, rows["completion_ids"].size(1)
-        )[0]
+        width = rows["completion_ids"].size(1)
+        return self._get_per_token_logps_and_entropies(model, ids, mask, width)[0]
 
     @torch.no_grad()
     def _reference_logps(self, inputs: dict) -> torch.Tensor:
@@ -175,8 +201,6 @@ class StoredRolloutsTrainer(GRPOTrainer):
 
         The reference is a model of its own, or the policy with its adapter off.
         """
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         if self.ref_model is None:
             model = self.model
             adapter_off = self.accelerator.unwrap_model(self.model).disable_adapter()
@@ -184,9 +208,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
             model = self.ref_model
             adapter_off = nullcontext()
         with adapter_off:
-            return self._get_per_token_logps_and_entropies(
-                model, ids, mask, inputs["completion_ids"].size(1)
-            )[0]
+            return self._token_logps(model, inputs)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -232,38 +254,32 @@ class StoredRolloutsTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict) -> torch.Tensor:
         if self._of_pairs:
-            return self._compute_preference_loss(model, inputs)
-        if self._of_teacher:
-            return self._compute_distillation_loss(model, inputs)
+            loss = self._preference_loss(model, inputs)
+        elif self._of_teacher:
+            loss = self._distillation_loss(model, inputs)
+        else:
+            loss = self._clipped_loss(model, inputs)
+        self._logps = self._logps.detach()
+        self._observe(inputs, loss.detach())
+        return loss
+
+    def _clipped_loss(self, model: Any, inputs: dict) -> torch.Tensor:
+        """TRL's loss, this micro-batch's part of the optimizer step's mean."""
         trl_inputs = dict(inputs)
         if self._on_policy:
             trl_inputs.pop("old_per_token_logps", None)
-        loss = super()._compute_loss(model, trl_inputs) * inputs["loss_scale"]
-        self._logps = self._logps.detach()
-        self._observe(inputs, loss.detach())
-        return loss
+        return super()._compute_loss(model, trl_inputs) * inputs["loss_scale"]
 
-    def _policy_logps(self, model: Any, inputs: dict) -> torch.Tensor:
-        """Log-probabilities of the sampled tokens, with their gradient, (B, T)."""
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        return self._get_per_token_logps_and_entropies(
-            model, ids, mask, inputs["completion_ids"].size(1)
-        )[0]
-
-    def _compute_distillation_loss(self, model: Any, inputs: dict) -> torch.Tensor:
+    def _distillation_loss(self, model: Any, inputs: dict) -> torch.Tensor:
         """The reverse KL to the teacher, this micro-batch's part of the optimizer step's mean."""
-        logps = self._policy_logps(model, inputs)
+        logps = self._token_logps(model, inputs)
         terms = reverse_kl(logps, inputs["ref_per_token_logps"]).masked_fill(~self._sampled, 0)
         # processes average their gradients
-        loss = (terms * inputs["token_weight"]).sum() * self.accelerator.num_processes
-        self._logps = self._logps.detach()
-        self._observe(inputs, loss.detach())
-        return loss
+        return (terms * inputs["token_weight"]).sum() * self.accelerator.num_processes
 
-    def _compute_preference_loss(self, model: Any, inputs: dict) -> torch.Tensor:
+    def _preference_loss(self, model: Any, inputs: dict) -> torch.Tensor:
         """The mean of DPO's loss over the pairs of the optimizer step, this micro-batch's part."""
-        logps = self._policy_logps(model, inputs)
+        logps = self._token_logps(model, inputs)
         loss_sum, sums = preference_loss(
             logps,
             inputs["ref_per_token_logps"],
@@ -274,10 +290,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._pairs += sums
         # processes average their gradients
         num_pairs = inputs["step_rows"] / 2
-        loss = loss_sum * self.accelerator.num_processes / num_pairs
-        self._logps = self._logps.detach()
-        self._observe(inputs, loss.detach())
-        return loss
+        return loss_sum * self.accelerator.num_processes / num_pairs
 
     def _observe(self, inputs: dict, loss: torch.Tensor) -> None:
         """Add the sums of this micro-batch that TRL does not report."""
@@ -300,10 +313,13 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 term = kl * self._kl_factor(log_ratio)
         else:
             term = kl
-        weighted = (term * inputs["token_weight"]).sum()
-        non_finite = (~loss.isfinite()).float()
-        self._sums += torch.stack(
-            [ratio.sum(), k3.sum(), far.sum().float(), kl.sum(), weighted, non_finite]
+        self._sums += StepSums(
+            ratio=ratio.sum(),
+            sampler_kl=k3.sum(),
+            far=far.sum().float(),
+            kl=kl.sum(),
+            weighted=(term * inputs["token_weight"]).sum(),
+            non_finite=(~loss.isfinite()).float(),
         )
         self._furthest = torch.maximum(self._furthest, log_ratio.abs().max())
         self._done.append(
@@ -334,12 +350,12 @@ class StoredRolloutsTrainer(GRPOTrainer):
         All processes see the same sums, and raise NonFiniteUpdateError together.
         """
         norm = float(super()._get_grad_norm(model, grad_norm=grad_norm))
-        self._sums = self.accelerator.reduce(self._sums, reduction="sum")
+        self._sums = StepSums(*self.accelerator.reduce(self._sums.stacked, reduction="sum"))
         self._furthest = gather(self._furthest).max().reshape(1)
         self._pairs = PairSums(self.accelerator.reduce(self._pairs.values, reduction="sum"))
-        if self._sums[-1] > 0 or not math.isfinite(norm):
+        if self._sums.non_finite > 0 or not math.isfinite(norm):
             loss = float(self._tr_loss)
-            if self._sums[-1] > 0:
+            if self._sums.non_finite > 0:
                 loss = math.nan
             step = self._num_done + self.state.global_step + 1
             at_fault = gather_object(self._at_fault)
@@ -353,21 +369,25 @@ class StoredRolloutsTrainer(GRPOTrainer):
         tokens = sum(done["tokens"] for done in self._done)
         rows = sum(done["rows"] for done in self._done)
         step = self._done[-1]
-        ratio, k3, far, kl, weighted, _ = self._sums.tolist()
+        sums = self._sums
+        weighted = float(sums.weighted)
         loss = weighted if self._sft else logs["loss"]
         now = time.perf_counter()
         mean_ratio = sampler_kl = sampler_far = sampler_furthest = None
         if tokens and self._is_of_sampler:
-            mean_ratio = ratio / tokens
-            sampler_kl = k3 / tokens
-            sampler_far = far / tokens
+            mean_ratio = float(sums.ratio) / tokens
+            sampler_kl = float(sums.sampler_kl) / tokens
+            sampler_far = float(sums.far) / tokens
             sampler_furthest = float(self._furthest)
+        kl = None
+        if tokens and self.beta and not self._of_pairs:
+            kl = float(sums.kl) / tokens
         self.steps.append(
             StepMetrics(
                 step=self._num_done + self.state.global_step,
                 loss=loss,
                 policy_loss=loss - self.beta * weighted,
-                kl=kl / tokens if tokens and self.beta and not self._of_pairs else None,
+                kl=kl,
                 entropy=self._mean("entropy", tokens, "tokens"),
                 mean_ratio=mean_ratio,
                 sampler_kl=sampler_kl,
@@ -391,7 +411,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
             )
         )
         self._step_started = now
-        self._sums.zero_()
+        self._sums = StepSums.zero(self.accelerator.device)
         self._furthest.zero_()
         self._pairs.values.zero_()
         self._done.clear()

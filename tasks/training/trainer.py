@@ -48,7 +48,7 @@ from tasks.training.datums import (
     Datums,
     check_datums,
     check_pairs,
-    check_references,
+    check_reference_logprobs,
     collate,
     micro_batches,
     plan,
@@ -92,7 +92,7 @@ def train(job: UpdateJob) -> UpdateResult:
         NonFiniteUpdateError: a loss or gradient was not finite; nothing was written.
     """
     started = time.perf_counter()
-    datums = read_datums(job.batch, job.references)
+    datums = read_datums(job.batch, job.reference_logprobs)
     check_job(job, datums)
     trainer = build_trainer(job, datums, Checkpoint.last(job.checkpoints))
     trainer.train()
@@ -127,7 +127,7 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
         ValueError: says what is wrong, where, and what to do.
     """
     folders = {"policy": job.policy, "adapter": job.adapter, "optimizer_state": job.optimizer_state}
-    needs_reference = job.settings.beta and job.references is None
+    needs_reference = job.settings.beta and job.reference_logprobs is None
     if needs_reference:
         folders["reference"] = job.reference
     for name, folder in folders.items():
@@ -152,12 +152,12 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
     if job.settings.objective == "preference":
         check_pairs(datums)
     if job.settings.objective == "distillation":
-        if datums.references is None:
+        if datums.reference_logprobs is None:
             raise ValueError(
                 'objective "distillation" needs the teacher\'s log-probabilities of the batch: give'
-                " them as references"
+                " them as reference_logprobs"
             )
-        check_references(datums)
+        check_reference_logprobs(datums)
 
 
 def build_trainer(
@@ -169,7 +169,7 @@ def build_trainer(
     """
     settings = job.settings
     args = grpo_config(settings, job.out, job.positions)
-    if job.references:
+    if job.reference_logprobs:
         args.beta = 0.0
     adapter = job.adapter
     optimizer_state = job.optimizer_state

@@ -73,7 +73,7 @@ def clusters() -> Iterator[Line]:
     vectors, _ = lsa()
     found = []
     ours = cpu_s(lambda: found.append(cluster(vectors, Clustering())), repeats=1)
-    count = len(found[-1].sizes)
+    count = len(found[-1].cell)
     yield of_clusters("two-level k-means within bounds", vectors, found[-1].cluster, ours)
     flat: Any = faiss.Kmeans(
         vectors.shape[1], count, niter=10, seed=0, spherical=True, min_points_per_centroid=1

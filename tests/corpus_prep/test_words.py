@@ -5,7 +5,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from corpus_prep.contamination.words import Words, count_words, folded, grams, words
+from corpus_prep.contamination.words import (
+    ALONE,
+    FOLDED,
+    SEPARATOR,
+    SKIPPED,
+    Words,
+    _table,
+    count_words,
+    grams,
+    words,
+)
+from corpus_prep.scripts import UNSPACED
 
 ZOO = [
     "Janet\u2019s ducks lay 16 eggs; she doesn't count them twice.",
@@ -20,6 +31,36 @@ ZOO = [
     "   \n\t ",
     "…",
 ]
+
+
+def folded(text: str) -> list[tuple[str, int, int]]:
+    """The same words one by one, as text with their places: a plain version to check the fast
+    one."""
+    table = _table()
+    out = []
+    word = ""
+    start = 0
+    end = 0
+    for place, character in enumerate(text):
+        value = int(table[min(ord(character), FOLDED - 1)])
+        if value == SKIPPED:
+            continue
+        if word and (value == SEPARATOR or value & ALONE or out_of_line(word)):
+            out.append((word, start, end))
+            word = ""
+        if value != SEPARATOR:
+            if not word:
+                start = place
+            word = word + chr(value & ~ALONE)
+            end = place + 1
+    if word:
+        out.append((word, start, end))
+    return out
+
+
+def out_of_line(word: str) -> bool:
+    """Whether the word is a character that is a word by itself."""
+    return any(low <= ord(word[0]) <= high for low, high in UNSPACED)
 
 
 def all_words(texts: list[str]) -> Words:

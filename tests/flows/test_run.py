@@ -13,7 +13,7 @@ import pytest
 from flows.app.command.candidates import last_iteration
 from flows.run import Player, Role, Run
 from flows.runtime.machines import Machines
-from flows.runtime.record import check_left
+from flows.runtime.record import report_orphaned
 from flows.runtime.templates import load
 from flows.settings.profile import MethodSettings
 from tasks.ask import repeatedly
@@ -255,7 +255,7 @@ def test_updates_that_the_flow_no_longer_reaches_are_of_no_player(bench, store, 
         for phase in phases:
             place = bench.run.place.iteration(1).phase(phase).step(1)
             player = bench.learn(place, player, 1.0)
-        check_left(store, "r")
+        report_orphaned(store, "r")
         return player
 
     lake = Lake(store)
@@ -291,7 +291,7 @@ def test_an_update_that_the_flow_comes_to_again_counts_at_once(bench, store):
 
     play(*places)
     play(places[0])
-    check_left(store, "r")
+    report_orphaned(store, "r")
     assert len(list(store.updates("r"))) == 1
     play(*places)
     assert len(list(store.updates("r"))) == 2
@@ -338,9 +338,9 @@ def test_stages_to_rerun_that_the_flow_did_not_reach_are_named(store, caplog):
     with pytest.raises(
         ValueError, match="no longer reaches them: r/solver/rewards, r/training/rewards"
     ):
-        check_left(store, "r")
+        report_orphaned(store, "r")
     store.freshness.passed(scores[0], {}, lambda *_: scores[0], {})
-    check_left(store, "r")
+    report_orphaned(store, "r")
     assert "no longer reaches them: r/training/rewards" in caplog.text
 
 

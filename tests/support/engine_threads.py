@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tasks.engines import answers, pool
+from tasks.engines import call_server, pool
 from tasks.engines.fleet import Fleet
-from tasks.engines.fleet_child import answer
+from tasks.engines.fleet_child import serve_calls
 from tasks.models.engine import Completion, EngineConfig, Policy, Sampling, never
 from tests.support.scripted import ScriptedEngine
 
@@ -74,7 +74,7 @@ class EngineThread:
         self.engine = engine
 
         def work() -> None:
-            answer(theirs, engine)
+            serve_calls(theirs, engine)
             theirs.close()
 
         threading.Thread(target=work, daemon=True).start()
@@ -94,7 +94,7 @@ def scripted_fleet(
 ) -> Fleet:
     """A fleet for the model in `folder`; `engine` makes the engine of a number, each time that it
     is started. Rows come one by one."""
-    monkeypatch.setattr(answers, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(call_server, "ROWS_AT_ONCE", 1)
     monkeypatch.setattr(
         pool, "Child", lambda _, number, log_dir: EngineThread(engine(number), number, log_dir)
     )

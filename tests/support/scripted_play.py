@@ -25,7 +25,7 @@ from flows.runtime.record import last_request
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
 from tasks.models.engine import Completion, Policy, Sampling, never, too_long
-from tasks.rollouts.conversation import number
+from tasks.rollouts.conversation import seed_from
 from tasks.rollouts.replies import reply_logprobs
 from tasks.update import Trainer
 from warehouse.address import Address
@@ -92,7 +92,7 @@ class ScriptedEngine:
         self.max_model_len = self.tokenizer.model_max_length
         self._script, self._queue = script, list[tuple[Any, Completion]]()
         self._turns = {
-            number(number(seed, prompt["prompt_id"], sample), turn): (prompt, sample, turn)
+            seed_from(seed_from(seed, prompt["prompt_id"], sample), turn): (prompt, sample, turn)
             for prompt in prompts
             for sample in range(samples)
             for turn in range(MOST_TURNS)

@@ -83,73 +83,20 @@ def test_rewards_keep_every_column_of_their_scores(place):
     assert kept == {**scores.rows()[0], "advantage": 0.0}
 
 
-def test_rows_are_compared_within_any_column_of_another_table(place):
-    tasks = publish(
-        place,
-        "tasks",
-        *(row("tasks", task_id=t, task_type=k) for t, k in zip("abcd", "xyxy", strict=True)),
-    )
-    rewards = [
-        row("rewards", rollout_id=t, group_id=t, task_id=t, reward=r)
-        for t, r in zip("abcd", (1.0, 5.0, 0.0, 7.0), strict=True)
-    ]
-    scores = publish(place, "rewards", *rewards)
-    found = normalise(place, scores, scheme="centre", within=["task_type"], lookup=tasks).rows()
-    assert [r["advantage"] for r in found] == [0.5, -1.0, -0.5, 1.0]  # x: 1 and 0, y: 5 and 7
-
-
-def test_columns_of_several_tables_combine(place):
-    """By the role of the rollouts and the type of their tasks: a/x has 1 and 0, a/y only 4, b/x
-    has 2 and 6."""
-    given = [
-        ("a", "x", 1.0),
-        ("a", "x", 0.0),
-        ("a", "y", 4.0),
-        ("b", "x", 2.0),
-        ("b", "x", 6.0),
-        ("b", "x", None),
-    ]
-    rollouts = [
-        row("rollouts", rollout_id=str(i), role=role) for i, (role, _, _) in enumerate(given)
-    ]
-    tasks = publish(place, "tasks", *(row("tasks", task_id=kind, task_type=kind) for kind in "xy"))
+def test_rows_are_compared_within_any_columns_of_the_rewards(place):
+    """By task and prompt: t/p has 1 and 0, t/q only 4, u/p has 2 and 6."""
+    given = [("t", "p", 1.0), ("t", "p", 0.0), ("t", "q", 4.0), ("u", "p", 2.0), ("u", "p", 6.0)]
     scores = [
-        row("rewards", rollout_id=str(i), task_id=kind, reward=r)
-        for i, (_, kind, r) in enumerate(given)
+        row("rewards", rollout_id=str(i), task_id=task, group_id=group, reward=reward)
+        for i, (task, group, reward) in enumerate(given)
     ]
-    found = normalise(
-        place,
-        publish(place, "rewards", *scores),
-        scheme="centre",
-        within=("role", "task_type"),
-        lookup=[
-            publish(place, "rollouts", *rollouts[:3], label="a"),
-            publish(place, "rollouts", *rollouts[3:]),
-            tasks,
-        ],
-    )
-    assert [r["advantage"] for r in found.rows()] == [0.5, -0.5, 0.0, -2.0, 2.0, 0.0]
+    scores = publish(place, "rewards", *scores)
+    within = ("task_id", "group_id")
+    found = normalise(place, scores, scheme="centre", within=within).rows()
+    assert [r["advantage"] for r in found] == [0.5, -0.5, 0.0, -2.0, 2.0]
 
 
-def test_the_group_is_the_prompt_where_the_other_table_is_of_prompts(place):
-    prompts = publish(place, "prompts", *(row("prompts", prompt_id=p, task_type="x") for p in "pq"))
-    scores = [
-        row("rewards", rollout_id=p, group_id=p, reward=r) for p, r in (("p", 1.0), ("q", 0.0))
-    ]
-    found = normalise(
-        place,
-        publish(place, "rewards", *scores),
-        scheme="centre",
-        within=("task_type",),
-        lookup=(prompts,),
-    )
-    assert [r["advantage"] for r in found.rows()] == [0.5, -0.5]
-
-
-def test_a_column_that_no_table_has_and_a_row_that_none_knows_are_refused(place):
+def test_a_column_that_rewards_lack_is_refused(place):
     scores = publish(place, "rewards", row("rewards", rollout_id="a", task_id="t", reward=1.0))
-    with pytest.raises(ValueError, match="no column role in rewards or in no tables"):
+    with pytest.raises(ValueError, match="rewards have no column role"):
         normalise(place, scores, scheme="centre", within=("role",))
-    rollouts = publish(place, "rollouts", row("rollouts", rollout_id="b"))
-    with pytest.raises(ValueError, match="lacks 1 rollout_ids of the rewards, a among them"):
-        normalise(place, scores, scheme="centre", within=("role",), lookup=rollouts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.models.engine import too_long
-from tasks.read import not_sampled, read, reads
+from tasks.read import read, reads, why_not_sampled
 from tests.support.rows import publish, row
 from warehouse.schemas import TABLES
 
@@ -26,4 +26,4 @@ def test_a_prompt_that_does_not_fit_is_no_failure_of_the_engine(place, error, wh
     (answer,) = read(TABLES["answers"])(
         place, rollouts, prompts, reader=reads("answer", str)
     ).rows()
-    assert (answer["malformed"], not_sampled(answer)) == (why, why)
+    assert (answer["malformed"], why_not_sampled(answer)) == (why, why)

@@ -41,9 +41,12 @@ def test_the_update_is_the_one_with_the_reference_itself(tmp_path, folder, kind,
         {"rollout_id": r["rollout_id"], "logprobs": s}
         for r, s in zip(rows, scored(folder, rows), strict=True)
     ]
-    pq.write_table(pa.Table.from_pylist(table), tmp_path / "references.parquet")
+    pq.write_table(pa.Table.from_pylist(table), tmp_path / "reference_logprobs.parquet")
     whole = update(tmp_path, folder, rows, "whole", settings=settings)
-    nowhere = {"reference": tmp_path / "nowhere", "references": tmp_path / "references.parquet"}
+    nowhere = {
+        "reference": tmp_path / "nowhere",
+        "reference_logprobs": tmp_path / "reference_logprobs.parquet",
+    }
     stored = update(tmp_path, folder, rows, "stored", settings=settings, **nowhere)
     assert difference(folder, stored, weights(whole.policy)) < 1e-5
     for ours, theirs in zip(stored.steps, whole.steps, strict=True):

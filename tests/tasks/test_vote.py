@@ -78,14 +78,11 @@ def test_unreadable_answers_and_engine_failures_are_no_votes(place):
         ((), 0, "no answers"),
         ((ENGINE, ENGINE), 0, "no answer could be sampled"),
         ((None, ENGINE), 1, "no readable answer"),
-        (("7", "7", None), 3, "fewer than 3 readable answers"),
     ],
 )
 def test_a_task_without_a_label_says_why(place, texts, num_answers, reason):
     tasks = publish(place, "tasks", row("tasks", task_id="t"))
-    (found,) = vote(
-        place, answers=answers_to(place, "t", *texts), tasks=tasks, min_readable=3
-    ).rows()
+    (found,) = vote(place, answers=answers_to(place, "t", *texts), tasks=tasks).rows()
     assert (found["answer"], found["rollout_id"], found["num_answers"], found["reason"]) == (
         None,
         None,
@@ -179,13 +176,12 @@ def test_answers_are_matched_with_the_label_of_their_task(place):
     ]
 
 
-def test_one_readable_answer_is_enough_unless_more_are_asked_for(place):
+def test_one_readable_answer_is_enough(place):
     assert labelled(place, None, "7")["answer"] == "7"
     assert (
         majority([{"rollout_id": "a", "answer": "7", "malformed": None}], str.__eq__)["answer"]
         == "7"
     )
-    assert labelled(place.step(3), "7", "8", "7", None, min_readable=3)["answer"] == "7"
 
 
 def test_by_default_answers_of_all_tasks_are_compared_in_one_process(place, tmp_path):

@@ -196,7 +196,7 @@ def test_each_run_survives_what_is_done_to_the_other(forked: Store) -> None:
 
 def test_a_fork_shares_no_update_that_is_left_over(forked: Store) -> None:
     last = "iter-001/solver/step-002/updates"
-    forked.note_left("r", [f"r/{last}"])
+    forked.note_orphaned("r", [f"r/{last}"])
     fork(forked, "r", "h", 1, {})
     assert forked.find(f"r/{last}") and not forked.find(f"h/{last}")
     assert [table.address for table in forked.updates("h")] == [

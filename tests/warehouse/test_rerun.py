@@ -369,7 +369,7 @@ def test_clean_keeps_what_a_run_that_was_shortened_continues_from(store):
             publish(step, "rollouts", row("rollouts"))
             updates(step)
     third = [f"r/iter-003/solver/step-{number:03d}/updates" for number in (1, 2, 3)]
-    store.note_left(
+    store.note_orphaned(
         "r", ["r/iter-001/solver/step-003/updates", "r/iter-002/solver/step-003/updates", *third]
     )
     found = {(r.table.address.removeprefix("r/"), r.kind) for r in clean.removable(store, "r")}

@@ -19,8 +19,8 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from corpus_prep.contamination.benchmarks import read_rows
 from corpus_prep.read.hub import records_in_dataset
+from corpus_prep.read.rows import read_rows
 from corpus_prep.written import write_documents
 from flows.blocks.recipes.readers import READERS, Reading
 from flows.runtime.hub import check_reachable

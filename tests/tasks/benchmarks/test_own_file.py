@@ -6,18 +6,18 @@ import gzip
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from corpus_prep.read.rows import read_rows
 from flows.benchmarks import find
 from tasks.benchmarks.items import items_of
-from tasks.benchmarks.own_file import columns_of
+from tasks.benchmarks.own_file import columns_of, is_file_of_rows
 
 LONG = "word " * 40_000 + "end"
 
 
 def items(path: Path) -> list[tuple]:
-    from corpus_prep.contamination.benchmarks import read_rows
-
     return [
         (item["task_id"], item["text"], item["references"], item["context"], item["options"])
         for item in items_of(read_rows(path), path.stem, columns_of(path))
@@ -171,6 +171,19 @@ def test_a_compressed_file_that_was_cut_off_is_named(tmp_path):
     path.write_bytes(lines.encode())
     with pytest.raises(ValueError, match=r"cut\.jsonl\.gz cannot be read: Not a gzipped file"):
         columns_of(path)
+
+
+def test_lines_may_be_compressed(tmp_path):
+    row = {"question": "Who?", "answer": "Ann"}
+    line = json.dumps(row).encode()
+    with gzip.open(tmp_path / "a.jsonl.gz", "wb") as stream:
+        stream.write(line)
+    with pa.output_stream(str(tmp_path / "a.jsonl.zst"), compression="zstd") as stream:
+        stream.write(line)
+    for name in ("a.jsonl.gz", "a.jsonl.zst"):
+        assert is_file_of_rows(name)
+        [(_, text, references, _, _)] = items(tmp_path / name)
+        assert (text, references) == ("Who?", ["Ann"])
 
 
 def test_a_file_is_not_taken_for_one_of_its_name_in_the_folder_of_benchmarks(tmp_path, monkeypatch):

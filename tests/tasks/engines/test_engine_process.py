@@ -35,7 +35,7 @@ def look(*_):
 ours, theirs = Pipe()
 ours.send(None)
 fleet_child.open_engine = lambda config: look() or object()
-fleet_child.answer = look
+fleet_child.serve_calls = look
 fleet_child.serve(theirs)
 """
 

@@ -12,7 +12,7 @@ import pytest
 
 from tasks.engines import pool
 from tasks.engines.fleet import Fleet
-from tasks.engines.fleet_child import answer
+from tasks.engines.fleet_child import serve_calls
 from tasks.engines.prompt_queues import LOT_SIZE, PromptQueues
 from tasks.models.engine import EngineConfig, Policy, Sampling
 from tasks.rollouts.dialogue import Dialogue
@@ -89,7 +89,7 @@ class Child:
         return "red"
 
     def serve(self, pipe: Any) -> None:
-        answer(pipe, self.engine)
+        serve_calls(pipe, self.engine)
 
     def close(self) -> None:
         self.pipe.close()

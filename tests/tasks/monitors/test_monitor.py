@@ -19,7 +19,6 @@ from tasks.monitors.monitor import (
     contrast,
     judge_gap,
     label_errors,
-    repeats,
     sampler_mismatch,
     vote_gap,
     watch,
@@ -320,15 +319,6 @@ def test_collapse_is_an_alarm_where_no_group_has_contrast(place):
             policy="p",
             benchmark=BATCH,
         )
-
-
-def test_repeats_are_those_behind_the_first_of_their_cluster():
-    given = [(0, None), (1, 0.5), (0, 1.0), (0, None), (None, None)]
-    rows = [row("novelties", cluster=c, similarity=s) for c, s in given]
-    assert means(repeats, novelties=rows) == {
-        "repeat": (0.5, 4),
-        "similarity_to_earlier": (0.75, 2),
-    }
 
 
 def test_the_mismatch_of_trainer_and_engine_is_that_before_the_first_optimizer_step():

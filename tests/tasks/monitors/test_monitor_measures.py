@@ -13,7 +13,6 @@ from tasks.monitors.monitor import (
     mark_errors,
     marks_given,
     reference_errors,
-    repeats,
     reward_gap,
     sampler_mismatch,
     tasks_written,
@@ -203,17 +202,6 @@ def test_labels_err_where_the_oracle_knows_better():
     rows = [row("labels", task_id=t, answer=a, num_agreeing=n, num_readable=4) for t, a, n in about]
     found = values(label_errors(rows, TASKS, oracle=knows_four))
     assert found == {"label_share": [0.75, 1.0, 0.25, 0.5], "label_error": [0, 0, 1]}
-
-
-def test_repeats_come_after_the_first_of_their_cluster():
-    rows = [
-        row("novelties", cluster=c, similarity=s)
-        for c, s in ((0, 0.5), (1, None), (1, 0.25), (None, None), (1, 0.0))
-    ]
-    assert values(repeats(rows)) == {
-        "repeat": [0, 0, 1, 1],
-        "similarity_to_earlier": [0.5, 0.25, 0.0],
-    }
 
 
 def test_a_group_is_flat_whose_rewards_are_all_equal():

@@ -204,7 +204,12 @@ def test_answers_behind_one_prompt_are_measured_where_they_share_it():
 
 def test_rows_are_padded_on_the_right_behind_the_shortest_prompt():
     some = made(
-        *ROWS, references=[np.array([-0.5, -0.25]), np.array([-9.0, -1.0, -2.0]), np.array([-4.0])]
+        *ROWS,
+        reference_logprobs=[
+            np.array([-0.5, -0.25]),
+            np.array([-9.0, -1.0, -2.0]),
+            np.array([-4.0]),
+        ],
     )
     found = collate(some, [0, 1, -1], shortest=2)
     assert found["prompt_ids"].tolist() == [[1, 2], [1, 2], [1, 2]]
@@ -255,29 +260,31 @@ def stored(folder, name: str, *ids: str, **changed) -> None:
     pq.write_table(pa.table({**rows, "other": ["x"] * len(ids)}), folder / name)
 
 
-def test_a_folder_is_read_in_the_order_of_names_with_its_references(tmp_path):
+def test_a_folder_is_read_in_the_order_of_names_with_its_reference_log_probabilities(tmp_path):
     stored(tmp_path, "part-1.parquet", "c")
     stored(tmp_path, "part-0.parquet", "a", "b")
-    references = tmp_path / "references"
-    references.mkdir()
+    reference_logprobs = tmp_path / "reference_logprobs"
+    reference_logprobs.mkdir()
     pq.write_table(
         pa.table(
             {"rollout_id": ["a", "b", "c"], "logprobs": [[0.0, -float(i)] for i in (1, 2, 3)]}
         ),
-        references / "r.parquet",
+        reference_logprobs / "r.parquet",
     )
-    found = read_datums(tmp_path, references)
+    found = read_datums(tmp_path, reference_logprobs)
     assert found.rollout_ids == ["a", "b", "c"]
     assert [row.tolist() for row in found.completions] == [[2, 3]] * 3
     assert (found.num_tokens.tolist(), found.lengths.tolist()) == ([1, 1, 1], [3, 3, 3])
-    assert found.references is not None and [row.tolist() for row in found.references] == [
+    assert found.reference_logprobs is not None and [
+        row.tolist() for row in found.reference_logprobs
+    ] == [
         [0, -1],
         [0, -2],
         [0, -3],
     ]
-    assert read_datums(tmp_path / "part-1.parquet").references is None
+    assert read_datums(tmp_path / "part-1.parquet").reference_logprobs is None
     with pytest.raises(AssertionError, match="is of another batch"):
-        read_datums(tmp_path / "part-1.parquet", references)
+        read_datums(tmp_path / "part-1.parquet", reference_logprobs)
 
 
 def test_a_batch_that_cannot_be_read_is_named(tmp_path):

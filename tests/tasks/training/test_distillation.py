@@ -59,7 +59,7 @@ def teacher_logprobs(folder: Path, rows: list[dict]) -> list[list[float]]:
 def taught(tmp_path: Path, folder: Path, rows: list[dict], scores: list | None = None) -> Path:
     """The teacher's log-probabilities of the rows, as a file."""
     scores = scores or teacher_logprobs(folder, rows)
-    file = tmp_path / "references.parquet"
+    file = tmp_path / "reference_logprobs.parquet"
     table = [
         {"rollout_id": row["rollout_id"], "logprobs": logprobs}
         for row, logprobs in zip(rows, scores, strict=True)
@@ -74,7 +74,7 @@ def distil(tmp_path: Path, folder: Path, rows: list[dict], name: str = "out", **
         folder,
         rows,
         name,
-        references=taught(tmp_path, folder, rows),
+        reference_logprobs=taught(tmp_path, folder, rows),
         settings={**DISTILLATION, **settings},
     )
 
@@ -277,12 +277,14 @@ def test_a_student_comes_closer_to_its_teacher_on_unseen_rows(tmp_path, folder):
 )
 def test_log_probabilities_that_are_missing_or_none_are_refused(tmp_path, folder, scores, message):
     [row] = make_rows(folder / "policy", n=1)
-    references = None
+    reference_logprobs = None
     if scores is not None:
         num_tokens = len(row["completion_token_ids"])
-        references = taught(tmp_path, folder, [row], [scores[0][:num_tokens]])
+        reference_logprobs = taught(tmp_path, folder, [row], [scores[0][:num_tokens]])
     with pytest.raises(ValueError, match=message):
-        update(tmp_path, folder, [row], references=references, settings=DISTILLATION)
+        update(
+            tmp_path, folder, [row], reference_logprobs=reference_logprobs, settings=DISTILLATION
+        )
 
 
 def test_a_kl_term_beside_it_is_refused():
@@ -296,8 +298,10 @@ def test_a_killed_update_goes_on_from_its_checkpoint_and_ends_with_the_same_weig
 ):
     rows = make_rows(folder / "policy", n=300)
     settings = {**DISTILLATION, "optimizer_steps": 50, "micro_batch_size": 2}
-    references = taught(tmp_path, folder, rows)
-    whole = update(tmp_path, folder, rows, "whole", references=references, settings=settings)
+    reference_logprobs = taught(tmp_path, folder, rows)
+    whole = update(
+        tmp_path, folder, rows, "whole", reference_logprobs=reference_logprobs, settings=settings
+    )
     checkpoints = tmp_path / "checkpoints"
     checkpoints.mkdir()
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "batch.parquet")
@@ -305,7 +309,7 @@ def test_a_killed_update_goes_on_from_its_checkpoint_and_ends_with_the_same_weig
         batch=tmp_path / "batch.parquet",
         policy=folder / "policy",
         reference=folder / "base",
-        references=references,
+        reference_logprobs=reference_logprobs,
         out=tmp_path / "killed",
         settings=GRPOSettings(**{**SETTINGS, **settings}),
         checkpoints=checkpoints,

@@ -1,4 +1,4 @@
-"""One engine's answers to the calls of a fleet."""
+"""One engine serves the calls of a fleet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tasks.engines.child import CALL, DONE, END, FAILED, LOT, MORE, OUT_OF_MEMOR
 from tasks.engines.node_folders import NodeFolders
 from tasks.models.engine import Engine, EngineDied
 from tasks.rollouts.dialogue import Retriever
-from tasks.rollouts.play import Over, Play, Rollouts, SampleRequest
+from tasks.rollouts.play import Over, Play, RolloutCall, SampleRequest
 from tasks.rollouts.replies import datum_logprobs, reply_logprobs
 from tasks.rollouts.rollout import rollout_row
 from warehouse.schemas import PromptRow, Row
@@ -24,7 +24,7 @@ ROWS_AT_ONCE = 16
 LOGPROBS = {"reply_logprobs": reply_logprobs, "datum_logprobs": datum_logprobs}
 
 
-class Answers:
+class CallServer:
     """What one engine does for the calls of a fleet.
 
     The conversations of all calls share its batches. The fleet gives other work only when nothing
@@ -45,7 +45,7 @@ class Answers:
         self._engine = engine
         self._load_index = load_index
         self._play = Play(engine)
-        self._calls: dict[int, Rollouts] = {}
+        self._calls: dict[int, RolloutCall] = {}
         # call, prompt and sample of what is wanted next
         self._lot: deque[tuple[int, Row, int]] = deque()
         self._may_ask = False
@@ -53,8 +53,8 @@ class Answers:
         self._rows: dict[int, list[Row]] = {}
         self._sent = time.monotonic()
 
-    def give(self) -> None:
-        """Answer calls until the fleet is closed.
+    def serve(self) -> None:
+        """Serve calls until the fleet is closed.
 
         Raises:
             EOFError: the fleet was closed.
@@ -147,7 +147,7 @@ class Answers:
             here["index"] = self._folders.path(settings["index"])
         return here
 
-    def _keep(self, over: Over | Iterator[tuple[Rollouts, Any]]) -> None:
+    def _keep(self, over: Over | Iterator[tuple[RolloutCall, Any]]) -> None:
         for call, conversation in over:
             row = cast(Row, rollout_row(conversation, call.talk.policy, call.seed))
             self._rows.setdefault(call.number, []).append(row)
