@@ -72,6 +72,7 @@ class Update(GRPOSettings):
 
     epsilon_high: float = Field(default=0.28, gt=0)
     beta: float = Field(default=0.0, ge=0)
+    entropy_coef: float = Field(default=0.001, ge=0)
 
 
 class Config(MethodSettings):

@@ -28,6 +28,7 @@ def fine_tune(run: Run[Any], role: Role, player: Player) -> Player:
     The template `solved` words them. Every iteration is an epoch, and ends with a held-out score.
     """
     cfg = run.cfg.fine_tuning
+    settings = run.cfg.update.model_copy(update={"entropy_coef": 0.0})
     reply = templates(run.cfg, run.cfg.dialogues.prompts)("solved")
     score_held_out(run, run.place.iteration(0), role, player)
     items = cfg.pairs.items(run.place.iteration(0).phase("pairs"), run.cfg.seed)
@@ -51,6 +52,6 @@ def fine_tune(run: Run[Any], role: Role, player: Player) -> Player:
             dialogue=role.dialogue,
             label=role.name,
         )
-        player = run.sft(epoch, player, None, rollouts, run.cfg.update, batch_size=cfg.batch_size)
+        player = run.sft(epoch, player, None, rollouts, settings, batch_size=cfg.batch_size)
         score_held_out(run, iteration, role, player)
     return player

@@ -11,8 +11,6 @@ Departures
   takes 0.5 (`judge.unread`).
 - Prompts are worded for this project. The set `paper` asks for what the paper's do. In our set
   `english` the Judge works out the right answer itself, and the Proposer sees an example.
-- No entropy bonus (the paper's coefficient is 0.001): the loss is TRL's GRPO, which measures the
-  entropy and has no gradient of it.
 - Answers are sampled as the policy gives them. The released code adds a repetition penalty of 1.02
   and bans repeated 15-grams; what is sampled is then not what the trainer's ratio assumes.
 - Benchmarks: BIG-Bench Hard, MBPP+ and HumanEval+ are asked by lm-evaluation-harness, and MATH-500

@@ -243,10 +243,10 @@ def plan(
     out of memory shows at once, and later micro-batches reuse the blocks of the first. In every
     step all processes get the same number of micro-batches, as DDP and FSDP need; rows of no
     weight, which no denominator counts, fill the gaps. `skip_zero_advantages` leaves datums of
-    advantage 0 uncomputed: without a KL term they have no gradient. With `shared_prompt_tokens` a
-    process's micro-batch is one prompt with its answers, of at most that many tokens; an answer too
-    long for that stays alone. With `pairs`, rows 0 and 1 stay side by side, as do 2 and 3, and so
-    on; then `micro_batch_size` is even.
+    advantage 0 uncomputed: without KL and entropy bonus they have no gradient. With
+    `shared_prompt_tokens` a process's micro-batch is one prompt with its answers, of at most that
+    many tokens; an answer too long for that stays alone. With `pairs`, rows 0 and 1 stay side by
+    side, as do 2 and 3, and so on; then `micro_batch_size` is even.
 
     Raises:
         ValueError: fewer datums, or pairs, than optimizer steps.

@@ -95,6 +95,14 @@ class GRPOSettings(_Frozen):
             " DPO's beta, often 0.1"
         ),
     )
+    entropy_coef: float = Field(
+        default=0.0,
+        ge=0,
+        description=(
+            "weight of an entropy bonus: the loss is lower by this times the mean entropy of the"
+            " sampled tokens, with the denominator of the loss type"
+        ),
+    )
     use_bias_correction_kl: bool = Field(
         default=False, description="multiply each token's KL term by rho (TRL's own default)"
     )
@@ -207,6 +215,15 @@ class GRPOSettings(_Frozen):
         return self
 
     @model_validator(mode="after")
+    def _entropy_bonus_needs_the_clipped_objective(self) -> Self:
+        if self.entropy_coef and self.objective != "clipped":
+            raise ValueError(
+                f'objective "{self.objective}" has no entropy bonus: set entropy_coef to 0, not'
+                f" {self.entropy_coef:g}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _preferences_come_in_pairs(self) -> Self:
         if self.objective != "preference":
             return self
@@ -232,6 +249,11 @@ class GRPOSettings(_Frozen):
         True
         """
         return self.loss_type == "bnpo" and self.objective != "preference"
+
+    @property
+    def skips_zero_advantages(self) -> bool:
+        """Whether datums of advantage 0 need not be computed, as they have no gradient."""
+        return not self.beta and not self.entropy_coef and self.loss_type != "bnpo"
 
     @property
     def half_micro_batch(self) -> int:
@@ -345,8 +367,10 @@ class StepMetrics(_Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
     step: int
-    loss: float = Field(description="with the denominator of the loss type, KL included")
-    policy_loss: float = Field(description="the loss without beta * KL")
+    loss: float = Field(
+        description="with the denominator of the loss type; KL and entropy bonus included"
+    )
+    policy_loss: float = Field(description="the loss without beta * KL and entropy bonus")
     kl: float | None = Field(description="token mean, nats; None at beta 0")
     entropy: float | None = Field(description="token mean, nats")
     mean_ratio: float | None = Field(
@@ -396,7 +420,8 @@ class StepMetrics(_Frozen):
     num_skipped: int = Field(
         default=0,
         description=(
-            "datums of advantage 0 at beta 0: without gradient, in the denominators, not computed"
+            "datums of advantage 0, without KL or entropy bonus: they have no gradient, are not"
+            " computed, and count in the denominators"
         ),
     )
     duration_s: float

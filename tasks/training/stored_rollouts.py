@@ -52,21 +52,30 @@ class StepSums:
     # the weighted term of the loss: that KL; -A * log p in SFT; the gap to the teacher in
     # distillation
     weighted: torch.Tensor
+    bonus: torch.Tensor  # the weighted entropy of the loss
     non_finite: torch.Tensor  # not over tokens: the number of losses that are not finite
 
     @classmethod
     def zero(cls, device: torch.device) -> Self:
         """No tokens."""
-        return cls(*torch.zeros(6, device=device))
+        return cls(*torch.zeros(7, device=device))
 
     def __add__(self, other: StepSums) -> StepSums:
         return StepSums(*(self.stacked + other.stacked))
 
     @property
     def stacked(self) -> torch.Tensor:
-        """The sums in the order of the fields, (6,)."""
+        """The sums in the order of the fields, (7,)."""
         return torch.stack(
-            [self.ratio, self.sampler_kl, self.far, self.kl, self.weighted, self.non_finite]
+            [
+                self.ratio,
+                self.sampler_kl,
+                self.far,
+                self.kl,
+                self.weighted,
+                self.bonus,
+                self.non_finite,
+            ]
         )
 
 
@@ -99,6 +108,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         super().__init__(**kwargs)
         # TRL was given 0 if the reference's log-probabilities are stored, so as not to load it
         self.beta = settings.beta
+        self._bonus_coef = settings.entropy_coef  # TRL was given 0: its mean is over micro-batches
         self.remove_callback(PrinterCallback)
         # For extremes that nothing here reads, TRL gathers a number per row: where processes have
         # different numbers of answers to a prompt, NCCL would wait forever.
@@ -134,6 +144,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._done: list[dict] = []
         self._at_fault: list[str] = []
         self._logps = torch.empty(0)
+        self._entropy: torch.Tensor | None = None
+        self._bonus = torch.zeros((), device=self.accelerator.device)
         self._sampled = torch.empty(0)
         self._packed: PackedRow | None = None
         self._step_started = time.perf_counter()
@@ -250,6 +262,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
             if outputs.entropy is not None:
                 entropy = outputs.entropy[:, -logits_to_keep:]
         self._logps = logps
+        self._entropy = entropy
         return logps, entropy, None
 
     def _compute_loss(self, model: Any, inputs: dict) -> torch.Tensor:
@@ -260,15 +273,25 @@ class StoredRolloutsTrainer(GRPOTrainer):
         else:
             loss = self._clipped_loss(model, inputs)
         self._logps = self._logps.detach()
+        self._entropy = None
         self._observe(inputs, loss.detach())
         return loss
 
     def _clipped_loss(self, model: Any, inputs: dict) -> torch.Tensor:
-        """TRL's loss, this micro-batch's part of the optimizer step's mean."""
+        """TRL's loss less the entropy bonus, this micro-batch's part of the optimizer step's
+        mean."""
         trl_inputs = dict(inputs)
         if self._on_policy:
             trl_inputs.pop("old_per_token_logps", None)
-        return super()._compute_loss(model, trl_inputs) * inputs["loss_scale"]
+        loss = super()._compute_loss(model, trl_inputs) * inputs["loss_scale"]
+        if not self._bonus_coef:
+            return loss
+        assert self._entropy is not None
+        entropy = self._entropy.masked_fill(~self._sampled, 0)
+        bonus = (entropy * inputs["token_weight"]).sum()
+        self._bonus = bonus.detach()
+        # processes average their gradients
+        return loss - self._bonus_coef * bonus * self.accelerator.num_processes
 
     def _distillation_loss(self, model: Any, inputs: dict) -> torch.Tensor:
         """The reverse KL to the teacher, this micro-batch's part of the optimizer step's mean."""
@@ -319,6 +342,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
             far=far.sum().float(),
             kl=kl.sum(),
             weighted=(term * inputs["token_weight"]).sum(),
+            bonus=self._bonus,
             non_finite=(~loss.isfinite()).float(),
         )
         self._furthest = torch.maximum(self._furthest, log_ratio.abs().max())
@@ -386,7 +410,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
             StepMetrics(
                 step=self._num_done + self.state.global_step,
                 loss=loss,
-                policy_loss=loss - self.beta * weighted,
+                policy_loss=loss - self.beta * weighted + self._bonus_coef * float(sums.bonus),
                 kl=kl,
                 entropy=self._mean("entropy", tokens, "tokens"),
                 mean_ratio=mean_ratio,

@@ -187,7 +187,7 @@ def build_trainer(
         num_processes=args.world_size,
         # bnpo weighs micro-batches equally, so their members matter
         by_length=settings.loss_type != "bnpo" or settings.objective == "preference",
-        skip_zero_advantages=not settings.beta and settings.loss_type != "bnpo",
+        skip_zero_advantages=settings.skips_zero_advantages,
         shared_prompt_tokens=settings.shared_prompt_tokens,
         pairs=settings.objective == "preference",
     )

@@ -14,7 +14,14 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from tasks.training.datums import Datums, read_datums
 from tasks.training.grpo import GRPOSettings, UpdateJob
 from tasks.training.trainer import train
-from tests.support.reference_grpo import load, relative_difference, run, scorer, weights
+from tests.support.reference_grpo import (
+    entropy_scorer,
+    load,
+    relative_difference,
+    run,
+    scorer,
+    weights,
+)
 
 SCHEMA = pa.schema(
     [
@@ -116,7 +123,8 @@ def torch_update(
     s = GRPOSettings(**{**SETTINGS, **settings})
     model = load(folder / "policy")
     reference = scorer(load(folder / "base"), s.temperature) if s.beta else None
-    losses = run(model.parameters(), scorer(model, s.temperature), reference, batches, s)
+    entropy = entropy_scorer(model, s.temperature) if s.entropy_coef else None
+    losses = run(model.parameters(), scorer(model, s.temperature), reference, batches, s, entropy)
     return {k: v.detach() for k, v in model.named_parameters()}, losses
 
 

@@ -5,6 +5,7 @@ rho_t = pi(o_t) / pi_sampled(o_t),   KL_t = exp(x) - x - 1 with x = log pi_ref(o
 term_t = -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A), where A < 0 at most -dual A;  + beta KL_t
 grpo: mean over datums of the mean over sampled tokens;  dapo: sum / all sampled tokens of the step
 dr_grpo: sum / (datums * constant);  bnpo: mean over micro-batches of their token means
+with an entropy bonus, term_t is lower by entropy_coef * H_t
 """
 
 from __future__ import annotations
@@ -39,6 +40,16 @@ def scorer(model: torch.nn.Module, temperature: float = 1.0) -> Scorer:
     return score
 
 
+def entropy_scorer(model: torch.nn.Module, temperature: float = 1.0) -> Scorer:
+    """ids (L,) -> the entropy of the distribution at each position of ids[1:], (L - 1,)."""
+
+    def score(ids: list[int]) -> torch.Tensor:
+        logits = model(torch.tensor([ids])).logits[0, :-1].float() / temperature
+        return torch.distributions.Categorical(logits=logits).entropy()
+
+    return score
+
+
 def lora_scorer(model: torch.nn.Module, factors: dict[str, torch.Tensor], scale: float) -> Scorer:
     """Score with every W that has factors replaced by W + scale * B A."""
     names = {
@@ -60,7 +71,11 @@ def lora_scorer(model: torch.nn.Module, factors: dict[str, torch.Tensor], scale:
 
 
 def token_terms(
-    row: Row, policy: Scorer, reference: Scorer | None, s: GRPOSettings
+    row: Row,
+    policy: Scorer,
+    reference: Scorer | None,
+    s: GRPOSettings,
+    entropy: Scorer | None = None,
 ) -> torch.Tensor:
     """Loss terms of a datum's sampled tokens, (n,)."""
     ids = row["prompt_token_ids"] + row["completion_token_ids"]
@@ -78,6 +93,8 @@ def token_terms(
     )
     if s.dual_clip is not None and advantage < 0:
         objective = objective.clamp(min=s.dual_clip * advantage)
+    if entropy is not None:
+        objective = objective + s.entropy_coef * entropy(ids)[positions]
     if reference is None:
         return -objective
     with torch.no_grad():
@@ -88,10 +105,14 @@ def token_terms(
 
 
 def loss(
-    rows: list[Row], policy: Scorer, reference: Scorer | None, s: GRPOSettings
+    rows: list[Row],
+    policy: Scorer,
+    reference: Scorer | None,
+    s: GRPOSettings,
+    entropy: Scorer | None = None,
 ) -> torch.Tensor:
     """The loss of one optimizer step, ()."""
-    terms = [token_terms(row, policy, reference, s) for row in rows]
+    terms = [token_terms(row, policy, reference, s, entropy) for row in rows]
     tokens = sum(len(t) for t in terms)
     match s.loss_type:
         case "grpo":
@@ -113,6 +134,7 @@ def run(
     reference: Scorer | None,
     batches: list[list[Row]],
     s: GRPOSettings,
+    entropy: Scorer | None = None,
 ) -> list[float]:
     """Train `parameters` in place with one AdamW over all batches, each split into k mini-batches;
     returns the losses."""
@@ -129,7 +151,7 @@ def run(
         size = math.ceil(len(rows) / s.optimizer_steps)
         for i in range(0, len(rows), size):
             adam.zero_grad()
-            value = loss(rows[i : i + size], policy, reference, s)
+            value = loss(rows[i : i + size], policy, reference, s, entropy)
             value.backward()
             if s.max_grad_norm:
                 torch.nn.utils.clip_grad_norm_(parameters, s.max_grad_norm)

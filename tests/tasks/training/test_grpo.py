@@ -74,6 +74,10 @@ def test_parameters_change_as_in_plain_torch(
         {"adam_epsilon": 1e-8, "adam_beta1": 0.8, "adam_beta2": 0.95},
         {"max_grad_norm": 0.0, "epsilon_low": 0.1, "epsilon_high": 0.28},
         {"gradient_checkpointing": True, "attention": "eager"},
+        {"entropy_coef": 0.3, "beta": 0.0},
+        {"entropy_coef": 0.3, "loss_type": "grpo", "temperature": 0.7, "beta": 0.5},
+        {"entropy_coef": 0.3, "loss_type": "dr_grpo", "max_completion_tokens": 20, "beta": 0.0},
+        {"entropy_coef": 0.3, "loss_type": "bnpo", "beta": 0.0},
     ],
     ids=lambda s: "-".join(f"{k}={v}" for k, v in s.items()),
 )
@@ -103,6 +107,27 @@ def test_dual_clip_bounds_a_token_whose_ratio_exploded(tmp_path, folder):
         1.0,
         pytest.approx(2.0, rel=1e-5),
     )
+
+
+def test_the_loss_is_the_policy_loss_less_the_entropy_bonus(tmp_path, folder):
+    """In `dapo` the bonus is the mean over all sampled tokens. Datums of advantage 0 have one,
+    too, so they are computed."""
+    rows = make_rows(folder / "policy", "tools")
+    rows[0]["advantage"] = 0.0
+    s = {"beta": 0.0, "loss_type": "dapo"}
+    (with_bonus,) = update(
+        tmp_path, folder, rows, "with", settings={**s, "entropy_coef": 0.3}
+    ).steps
+    (without,) = update(tmp_path, folder, rows, "without", settings=s).steps
+    assert (with_bonus.num_skipped, without.num_skipped) == (0, 1)
+    assert with_bonus.policy_loss == pytest.approx(without.loss, rel=1e-4, abs=1e-6)
+    bonus = with_bonus.policy_loss - with_bonus.loss
+    assert bonus == pytest.approx(0.3 * with_bonus.entropy, rel=1e-4)
+
+
+def test_only_the_clipped_objective_has_an_entropy_bonus():
+    with pytest.raises(ValueError, match="has no entropy bonus: set entropy_coef to 0"):
+        GRPOSettings(objective="likelihood", beta=0.0, entropy_coef=0.1)
 
 
 def test_on_policy_rho_is_1_and_the_stored_log_probabilities_only_measure(tmp_path, folder):

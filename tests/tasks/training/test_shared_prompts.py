@@ -43,7 +43,12 @@ def shared_rows(folder: Path, n: int = 10) -> list[dict]:
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
 @pytest.mark.parametrize(
     "changes",
-    [{"beta": 0.0}, {"beta": 0.5, "optimizer_steps": 2}, {"gradient_checkpointing": True}],
+    [
+        {"beta": 0.0},
+        {"beta": 0.5, "optimizer_steps": 2},
+        {"gradient_checkpointing": True},
+        {"beta": 0.0, "entropy_coef": 0.3},
+    ],
 )
 def test_parameters_change_as_in_plain_torch(tmp_path, folder, loss_type, changes, record_property):
     rows = shared_rows(folder)
