@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from matplotlib.axes import Axes
@@ -205,6 +206,28 @@ def test_findings_are_counted_by_the_share_of_errors_and_outlive_the_store(
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "other"))
     runs = {name: (cell, claims.End(in_store=False)) for name, (cell, _) in runs.items()}
     assert reported(store, tmp_path, runs)[2] == findings
+
+
+@pytest.mark.parametrize("year", [1960, 2100])
+def test_limits_and_findings_are_tested_on_runs_that_began_after_they_were_decided(
+    store, tmp_path, year
+):
+    """The runs have no time of their own, and so began in 1970."""
+    clean = Cell("spice", CLEAN, 0.0)
+    write(store, clean, 0, (0.5, 0.6, 0.7))
+    write(store, MISTAKE, 0, (0.5, 0.3, 0.2))
+    runs = {cell.run_name(0): (cell, claims.End()) for cell in (clean, MISTAKE)}
+    play.report(replace(GRID, limits_set=datetime(year, 1, 1, tzinfo=UTC)), runs)
+    lines = [json.loads(line) for line in (tmp_path / "bench" / "phase.jsonl").open()]
+    tests = {line["tested"]: line for line in lines if "tested" in line}
+    if year == 2100:
+        assert tests == {}
+        return
+    for name in ("max_falls 0", "score_falls"):
+        assert (tests[name]["false alarms"], tests[name]["failures warned of"]) == (
+            "0 of 1",
+            "1 of 1",
+        )
 
 
 def test_findings_of_another_machine_are_added_with_its_runs(store, tmp_path, monkeypatch):

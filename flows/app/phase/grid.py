@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Grid:
     collapse_errors: float
     healthy_gain: float
     false_alarms: float
+    limits_set: datetime
 
     @classmethod
     def load(cls, path: Path = GRID) -> Grid:

@@ -41,6 +41,10 @@ FINDINGS_NOTE = (
     " all, by the share of answers or tasks that the shape of error is applied to, and what it"
     " warned of.\n"
 )
+TESTS_NOTE = (
+    "Limits and findings were decided from earlier runs. This is what they did in the runs that"
+    " began afterwards ({time}): the test of both.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -174,18 +178,28 @@ def report(grid: Grid, runs: Finished) -> None:
             frozenset(name for name, (_, end) in runs.items() if end.alarm),
             ask,
             [line for line in found if line["run"] in runs],
+            later=frozenset(
+                name
+                for name in runs
+                if name in kept.runs and kept.runs[name].began > grid.limits_set.timestamp()
+            ),
         )
         cells = results.cells()
         monitors = results.monitors()
         findings = results.findings()
+        tests = results.tests()
     claims.BENCH.mkdir(parents=True, exist_ok=True)
     text = f"{NOTE}\n{claims.as_markdown(rounded(cells))}"
     if monitors:
         text += f"\n{MONITORS_NOTE}\n{claims.as_markdown(rounded(monitors))}"
     if findings:
         text += f"\n{FINDINGS_NOTE}\n{claims.as_markdown(rounded(findings))}"
+    if tests:
+        note = TESTS_NOTE.format(time=f"{grid.limits_set:%Y-%m-%d %H:%M} UTC")
+        text += f"\n{note}\n{claims.as_markdown(rounded(tests))}"
     (claims.BENCH / f"{NAME}.md").write_text(text, encoding="utf-8")
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*cells, *monitors, *findings]]
+    rows = [*cells, *monitors, *findings, *tests]
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     (claims.BENCH / f"{NAME}.jsonl").write_text("".join(lines), encoding="utf-8")
     draw_diagram(cells, claims.BENCH / f"{NAME}.png")
     print(f"{len(runs)} runs reported in {time.monotonic() - began:.1f} s", flush=True)

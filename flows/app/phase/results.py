@@ -32,7 +32,7 @@ class Results:
 
     `runs` are the finished runs by name, each with its cell; `stopped` those of them that stopped
     by themselves before their last iteration, which counts as a collapse; `found` the findings of
-    those runs whose findings are known.
+    those runs whose findings are known; `later` the runs that began after the limits were set.
     """
 
     grid: Grid
@@ -40,6 +40,7 @@ class Results:
     stopped: frozenset[str]
     ask: Ask
     found: Sequence[Found] = ()
+    later: frozenset[str] = frozenset()
 
     @cached_property
     def of_run(self) -> dict[str, Row]:
@@ -110,19 +111,44 @@ class Results:
         """One row per method and limit: the limit of the method's profile, and the strictest one
         that raises an alarm in at most `false_alarms` of the healthy runs, each with its warnings.
         """
-        measured = [*self.ask(statement("monitors"), {"runs": list(self.runs)}), *self._falls()]
         rows = []
         for method in self.grid.methods:
-            of_method = {name for name, cell in self.runs.items() if cell.method == method}
+            of_method = self._of_method(method)
             for name, limit in self.grid.limits(method):
-                of_limit = [
-                    row
-                    for row in measured
-                    if row["run"] in of_method and is_of(row["metric"], name)
-                ]
+                of_limit = self._measured(name, of_method)
                 if of_limit:
                     rows.append(self._monitor(method, name, limit, of_limit, of_method))
         return rows
+
+    def tests(self) -> list[Row]:
+        """One row per limit of a method's profile, and per finding: its warnings in the runs that
+        began after the limits were set."""
+        rows = []
+        for method in self.grid.methods:
+            later = self._of_method(method) & self.later
+            for name, limit in self.grid.limits(method):
+                of_limit = self._measured(name, later)
+                if limit is None or not of_limit:
+                    continue
+                alarms = {run: first_alarm(name, of_limit, run, limit) for run in later}
+                test = {"method": method, "tested": f"{name} {limit:g}"}
+                rows.append(test | self._warnings(alarms))
+            rows += [
+                {"method": method, "tested": rule} | self._warnings(warned_in)
+                for rule, warned_in in self._warned_in(later).items()
+            ]
+        return rows
+
+    def _of_method(self, method: str) -> set[str]:
+        return {name for name, cell in self.runs.items() if cell.method == method}
+
+    def _measured(self, limit: str, runs: set[str]) -> list[Row]:
+        """What some runs measured of the metric of a limit."""
+        return [row for row in self._metrics if row["run"] in runs and is_of(row["metric"], limit)]
+
+    @cached_property
+    def _metrics(self) -> list[Row]:
+        return [*self.ask(statement("monitors"), {"runs": list(self.runs)}), *self._falls()]
 
     def _falls(self) -> Iterator[Row]:
         """The number of falls before each iteration but the first, as rows like those of
@@ -163,27 +189,32 @@ class Results:
         tasks that an error is applied to, and its warnings."""
         rows = []
         for method in self.grid.methods:
-            of_method = {line["run"] for line in self.found}
-            of_method &= {name for name, cell in self.runs.items() if cell.method == method}
-            lines = [line for line in self.found if line["run"] in of_method]
-            for rule in sorted({rule for line in lines for rule in line["rules"]}):
-                rows.append(self._finding(method, rule, lines, of_method))
+            for rule, warned_in in self._warned_in(self._of_method(method)).items():
+                rows.append(self._finding(method, rule, warned_in))
         return rows
 
-    def _finding(self, method: str, rule: str, lines: Sequence[Found], of_method: set[str]) -> Row:
-        first: dict[str, int | None] = dict.fromkeys(of_method)
+    def _warned_in(self, runs: set[str]) -> dict[str, dict[str, int | None]]:
+        """Every finding of some runs, and the iteration in which it first spoke in each of those
+        whose findings are known; None if it never did."""
+        lines = [line for line in self.found if line["run"] in runs]
+        known = {line["run"] for line in lines}
+        rules = sorted({rule for line in lines for rule in line["rules"]})
+        warned_in: dict[str, dict[str, int | None]] = {rule: dict.fromkeys(known) for rule in rules}
         for line in sorted(lines, key=lambda line: line["iteration"], reverse=True):
-            if rule in line["rules"]:
-                first[line["run"]] = line["iteration"]
+            for rule in line["rules"]:
+                warned_in[rule][line["run"]] = line["iteration"]
+        return warned_in
+
+    def _finding(self, method: str, rule: str, warned_in: Mapping[str, int | None]) -> Row:
         groups: dict[str, list[str]] = {"clean": [], "own verdicts": []}
         groups |= {f"share {share:.0%}": [] for share in self.grid.shares}
-        for run in of_method:
+        for run in warned_in:
             groups[_group(self.runs[run])].append(run)
         return {
             "method": method,
             "finding": rule,
-            **{name: _count(first, runs) for name, runs in groups.items()},
-            **self._warnings(first),
+            **{name: _count(warned_in, runs) for name, runs in groups.items()},
+            **self._warnings(warned_in),
         }
 
     def _warnings(self, warned_in: Mapping[str, int | None]) -> Row:
