@@ -1,8 +1,8 @@
 -- grain:  a kind of verdict in a phase that was asked for more than once of the same answer: how often two of them agree
 -- inputs: judgments, answers, votes; $run
 -- A criterion is asked again where several answers to its task have the same text, a vote where an answer has several.
--- `agreement`: how often another verdict on the same answer is the same, on average over verdicts; `chance`: how often two verdicts
--- drawn from all of these are.
+-- `agreement`: how often another verdict on the same answer is the same, on average over verdicts.
+-- `chance`: how often two verdicts drawn from all of these are.
 with texts as (
     select rollout_id, any_value(answer) as answer from answers where run = $run and answer is not null group by rollout_id
 ),
