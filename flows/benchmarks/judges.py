@@ -14,7 +14,7 @@ from tasks.read import Reader
 from tasks.readers.letters import lettered, with_option
 from tasks.readers.objects import last_object
 from tasks.readers.thoughts import spoken
-from tasks.readers.verdicts import bracketed, deciding
+from tasks.readers.verdicts import bracketed, deciding, yes_or_no
 from warehouse.schemas import (
     JUDGMENTS,
     MARKS,
@@ -118,12 +118,6 @@ def read_verdict(rollout: Rollout, prompt: PromptRow) -> Row:
     """The column `verdict` of `judgments`: 1 if the answer meets the criterion, else 0. Raises
     Malformed as `yes_or_no` does."""
     return {"verdict": yes_or_no(rollout["reply"] or "")}
-
-
-def yes_or_no(reply: str) -> int:
-    """1 for [[YES]] and 0 for [[NO]], the last that is meant as the verdict. Raises Malformed for a
-    reply without one."""
-    return bracketed(reply, {"YES": 1, "NO": 0})
 
 
 def grade(reply: str) -> int:

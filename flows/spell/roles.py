@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 
 from flows.benchmarks.item_prompts import benchmark_template
-from flows.benchmarks.judges import yes_or_no
 from flows.blocks.long_context import answers_to_judge
 from flows.run import Role, templates
 from flows.settings.profile import home
@@ -24,6 +23,7 @@ from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
 from tasks.readers import lines
 from tasks.readers.letters import lettered
+from tasks.readers.verdicts import yes_or_no
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from tasks.stage import rows_by

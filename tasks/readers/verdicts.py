@@ -184,6 +184,12 @@ def bracketed(reply: str, values: Mapping[str, int]) -> int:
     return values[decided]
 
 
+def yes_or_no(reply: str) -> int:
+    """1 for [[YES]] and 0 for [[NO]], the last that is meant as the verdict. Raises Malformed for a
+    reply without one."""
+    return bracketed(reply, {"YES": 1, "NO": 0})
+
+
 def _around(text: str, spans: list[tuple[int, int]]) -> list[tuple[str, str]]:
     """The text before and after each span, up to the neighbouring spans, without thoughts."""
     starts = [*(start for start, _ in spans), len(text)]

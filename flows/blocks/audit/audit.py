@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flows.benchmarks.judges import yes_or_no
 from flows.run import Role, Run
 from tasks.models.engine import Sampling
 from tasks.monitors.audit import AUDITOR, GATES, Sound, gate_leaks, show_passed
 from tasks.prompt import Template
 from tasks.read import Reader
+from tasks.readers.verdicts import yes_or_no
 from tasks.stage import Tables
 from warehouse.schemas import GATES as VERDICTS
 from warehouse.schemas import PromptRow, Rollout, Row
