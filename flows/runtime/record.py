@@ -27,6 +27,7 @@ from warehouse.table import Damaged
 
 CONFIG = "config.json"
 REQUEST = "request.json"
+IN_NO_RECIPE = ("monitor", "trainer_place")
 log = logging.getLogger("selfplay")
 
 
@@ -157,9 +158,14 @@ def check_request(store: Store, request: Request, config: BaseModel, force: bool
 
 
 def _with_new_settings(before: dict[str, Any], config: BaseModel) -> dict[str, Any]:
-    """`before`, with the defaults of settings that it lacks, if today's settings can read it."""
+    """`before`, with the defaults of settings that it lacks, if today's settings can read it.
+
+    Settings in no recipe are today's, so a limit that no longer exists keeps no run from going on.
+    """
+    readable = {key: value for key, value in before.items() if key not in IN_NO_RECIPE}
+    now = config.model_dump(mode="json", include=set(IN_NO_RECIPE))
     try:
-        return type(config).model_validate(before).model_dump(mode="json")
+        return type(config).model_validate(readable | now).model_dump(mode="json")
     except ValidationError:
         return before
 
@@ -169,7 +175,7 @@ def _recorded(config: dict[str, Any]) -> dict[str, Any]:
     return {
         key: _recorded_of_engine(value) if key in ("engine", "judge_engine") else value
         for key, value in config.items()
-        if key not in ("monitor", "trainer_place")
+        if key not in IN_NO_RECIPE
     }
 
 

@@ -325,6 +325,17 @@ def test_a_run_goes_on_after_an_upgrade_that_added_a_setting(store):
     assert store.kept("r", "config.json")["structured"] == []
 
 
+def test_a_run_goes_on_after_an_upgrade_that_added_a_setting_and_removed_a_limit(store):
+    cfg = profile.load(Config, "micro")
+    asked = Request(flow="f", profile="micro", run="r")
+    older = cfg.model_dump(mode="json")
+    del older["structured"]
+    older["monitor"]["max_bygone"] = 0.5
+    store.keep("r", "config.json", older)
+    save_request(store, asked, cfg)
+    assert store.kept("r", "config.json") == cfg.model_dump(mode="json")
+
+
 @pytest.mark.parametrize("changed", [{"trainer_place": "ray"}, {"engine.max_model_len": 2048}])
 def test_the_place_of_the_trainer_and_the_context_of_engines_may_change(store, changed):
     asked = Request(flow="f", profile="micro", run="r")
