@@ -42,6 +42,7 @@ PAGES = [
     "/run/mine/rollouts",
     "/run/mine/rollouts?order=best&outcome=rewarded&role=answerer",
     "/run/mine/rollouts?outcome=malformed",
+    "/run/mine/rollouts?outcome=right&order=worst",
     "/run/mine/group?id=p-answer",
     "/run/mine/group?id=p-answer&against=a2",
     "/run/mine/documents",
@@ -370,6 +371,45 @@ def test_the_funnel_has_the_order_of_the_tests_not_of_their_counts(store):
     page = open_page(client_of(store), "/run/mine/candidates?iteration=2").text
     said = " ".join(page.split())
     assert "failed a gate 3 30%, 7 left too easy 5 50%, 2 left kept 2" in said
+
+
+def test_a_held_out_score_leads_to_its_answers_the_worst_first(store):
+    place = lay(store).iteration(1).phase("evaluation")
+    publish(
+        place,
+        "rollouts",
+        *[row("rollouts", rollout_id=f"h{i}", prompt_id=f"p{i}", reply="Oslo") for i in range(3)],
+    )
+    publish(
+        place,
+        "matches",
+        row("matches", rollout_id="h0", matched=True),
+        row("matches", rollout_id="h1", matched=False),
+    )
+    publish(place, "evaluations", row("evaluations", metric="score", n=2, score=0.5))
+    browser = client_of(store)
+    worst = "/run/mine/rollouts?iteration=1&phase=evaluation&order=worst"
+    assert worst in open_page(browser, "/run/mine").links()
+
+    def listed(path: str) -> list[str]:
+        return re.findall(r"/rollout\?id=(h\d)$", "\n".join(open_page(browser, path).links()), re.M)
+
+    assert listed(worst) == ["h1", "h0", "h2"]
+    assert listed(f"{worst}&outcome=wrong") == ["h1"]
+    assert listed(f"{worst}&outcome=right") == ["h0"]
+    assert "Rollouts 1 to 1 of 1" in open_page(browser, f"{worst}&outcome=wrong").text
+
+
+def test_a_conversation_shows_how_it_was_scored(plain):
+    assert "Scorerubric✓" in open_page(plain, "/run/mine/rollout?id=a1").text
+
+
+def test_a_run_without_gates_says_nothing_of_what_passed_them(store):
+    place = store.run("mine").iteration(1).phase("play")
+    publish(place, "tasks", row("tasks", task_id="t", text="Why?", rollout_id="a"))
+    page = open_page(client_of(store), "/run/mine/candidates?iteration=1").text
+    assert "written" in page
+    assert "passed every gate" not in page
 
 
 def test_scores_that_are_not_comparable_are_named_and_not_drawn(store):

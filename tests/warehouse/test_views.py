@@ -347,7 +347,7 @@ def test_turns_searches_and_reward_components_can_be_asked_for_in_sql(made):
     assert found == {"ids": [2], "logprobs": [-0.5], "g": 0.5}
 
 
-@pytest.mark.parametrize("view", [*VIEWS, "replies", "lineage", "quotes", "spending"])
+@pytest.mark.parametrize("view", [*VIEWS, "replies", "lineage", "quotes", "scores", "spending"])
 def test_a_named_view_has_the_rows_of_the_views_that_search_for_files(made, view):
     everything = f"from {view} order by all"
     with connect(made) as searching, connect(made, view) as listing:
@@ -450,3 +450,30 @@ def test_a_snapshot_has_the_rows_of_some_runs_and_does_not_read_the_store_again(
         with pytest.raises(duckdb.CatalogException, match="documents does not exist"):
             ask("select * from documents", {})
     assert [found["run"] for found in query(tmp_path, rows, {"most": 1})] == ["three", "two"]
+
+
+def test_an_answer_is_scored_by_a_rule_a_benchmark_or_the_share_of_its_rubric(tmp_path):
+    place = Store(tmp_path).run("one").iteration(1).phase("evaluation")
+    publish(
+        place,
+        "matches",
+        row("matches", rollout_id="ruled", matched=True),
+        row("matches", rollout_id="not-compared", matched=None, reason="took too long"),
+    )
+    scored = row("item_scores", rollout_id="benchmarked", scores={"score": 0.25, "recall": 1.0})
+    publish(place, "item_scores", scored)
+    verdicts = [
+        row("judgments", rollout_id="judged", criterion_id=f"c{i}", verdict=verdict)
+        for i, verdict in enumerate([1, 1, 0, None])
+    ]
+    canary = row("judgments", rollout_id="canary", criterion_id="c0", verdict=1, expected=1)
+    publish(place, "judgments", *verdicts, canary)
+    found = query(
+        tmp_path, "select rollout_id, scored_by, score, unscored from scores order by rollout_id"
+    )
+    assert [tuple(score.values()) for score in found] == [
+        ("benchmarked", "benchmark", 0.25, None),
+        ("judged", "rubric", pytest.approx(2 / 3), None),
+        ("not-compared", "rule", None, "took too long"),
+        ("ruled", "rule", 1.0, None),
+    ]

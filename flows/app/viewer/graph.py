@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from warehouse.table import Table
 
 # pixels
-WIDTH = 140
+WIDTH = 168
 HEIGHT = 46
 GAP_X = 20
 GAP_Y = 12

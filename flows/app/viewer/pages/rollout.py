@@ -42,6 +42,7 @@ def rollout(view: Page, id: str, heat: bool = False, sample: str = "") -> HTMLRe
         shows_heat=heat,
         readings=view.rows("readings", id=id),
         reward=view.first("reward", id=id),
+        scores=view.rows("score", id=id),
         judged_by=view.rows("judged_by", id=id),
         trained=view.rows("trained_on", ids=[id]),
         wrote=view.first("task", id=id),

@@ -23,7 +23,7 @@ from warehouse.store import Store
 router = APIRouter()
 PAGE = 100
 ROLES_KEPT = 8  # runs
-OUTCOMES = ("", "rewarded", "unscorable", "malformed", "error")
+OUTCOMES = ("", "right", "wrong", "rewarded", "unscorable", "malformed", "error")
 ORDERS = ("", "best", "worst", "longest")
 
 
@@ -44,7 +44,9 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
 ) -> HTMLResponse:
     """Rollouts of a run, a page from `offset` on, in the order `order`.
 
-    Each other parameter restricts the list if it is not empty. Without any parameter the list is of
+    Each other parameter restricts the list if it is not empty: the outcome "right" to answers with
+    the score 1, and "wrong" to those with the score 0 (of a rubric: all or none of its criteria
+    are met). Without any parameter the list is of
     the last iteration with an update, and of the role that most of its advantages are of.
     """
     form: dict[str, Any] = {

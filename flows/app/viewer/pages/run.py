@@ -23,7 +23,7 @@ from flows.app.viewer.view import Page, SlowParts, Statement, View, url
 from tasks.findings.find import Finding
 from tasks.report import collect, render_body, render_findings
 from tasks.reports.about import about
-from tasks.reports.learning import held_out_tiles
+from tasks.reports.learning import held_out_scores, held_out_tiles
 from tasks.reports.page import report_file
 from warehouse.address import Address
 from warehouse.draft import hash_json
@@ -76,6 +76,9 @@ def _head(view: View) -> dict[str, Any]:
         "alarms": alarms(view.store, run, evaluations),
         "stopped": stopped(view.store, run),
         "tiles": held_out_tiles(evaluations),
+        "tile_urls": [
+            _worst_answers(run, scores[-1]) for scores in held_out_scores(evaluations).values()
+        ],
         "iterations": _iterations(view),
         "progress": progress(view.lake.catalogue, run),
         "seconds": _seconds(view),
@@ -84,6 +87,12 @@ def _head(view: View) -> dict[str, Any]:
         # figures and findings are redrawn for a new score or iteration
         "version": hash_json([len(evaluations), _iterations(view)])[:12],
     }
+
+
+def _worst_answers(run: str, evaluation: Row) -> str:
+    return url(
+        "rollouts", run, iteration=evaluation["iteration"], phase="evaluation", order="worst"
+    )
 
 
 def _stages(view: View, chosen: int | None) -> dict[str, Any]:

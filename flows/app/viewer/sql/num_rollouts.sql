@@ -1,5 +1,5 @@
 -- grain:  the number of rollouts of a list
--- inputs: rollouts_table, rewards, replies
+-- inputs: rollouts_table, rewards, scores, replies
 -- bounds: $run, $iteration, $phase, $step, $role, $policy, $outcome, $reason; null limits nothing
 with outcomes as (
     select distinct rollout_id
@@ -8,6 +8,13 @@ with outcomes as (
         run = $run
         and ($iteration is null or iteration = $iteration)
         and ($outcome = 'rewarded' and reward is not null or $outcome = 'unscorable' and unscorable is not null)
+    union
+    select rollout_id
+    from scores
+    where
+        run = $run
+        and ($iteration is null or iteration = $iteration)
+        and ($outcome = 'right' and score = 1 or $outcome = 'wrong' and score = 0)
     union
     select rollout_id
     from replies

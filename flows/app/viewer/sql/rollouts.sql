@@ -1,5 +1,5 @@
 -- grain:  a rollout of a list
--- inputs: rollouts_table, rewards, replies
+-- inputs: rollouts_table, rewards, scores, replies
 -- bounds: $run, $iteration, $phase, $step, $role, $policy, $outcome, $reason, $sorting, $skipped
 -- As they are stored, the first ones are found without looking at the others; null limits nothing.
 with mine as (
@@ -38,6 +38,15 @@ scored as (
         and ($sorting in ('best', 'worst') or $outcome in ('rewarded', 'unscorable'))
     group by rollout_id
 ),
+marked as (
+    select rollout_id, any_value(score) as score
+    from scores
+    where
+        run = $run
+        and ($iteration is null or iteration = $iteration)
+        and ($sorting in ('best', 'worst') or $outcome in ('right', 'wrong'))
+    group by rollout_id
+),
 unread as (
     select distinct rollout_id
     from replies
@@ -51,17 +60,20 @@ unread as (
 select mine.*
 from mine
 left join scored using (rollout_id)
+left join marked using (rollout_id)
 left join unread using (rollout_id)
 where
     case $outcome
         when 'rewarded' then scored.num_paid > 0
         when 'unscorable' then scored.num_unscorable > 0
+        when 'right' then marked.score = 1
+        when 'wrong' then marked.score = 0
         when 'malformed' then unread.rollout_id is not null
         else true
     end
 order by
-    case when $sorting = 'best' then -scored.earned end nulls last,
-    case when $sorting = 'worst' then scored.earned end nulls last,
+    case when $sorting = 'best' then -coalesce(scored.earned, marked.score) end nulls last,
+    case when $sorting = 'worst' then coalesce(scored.earned, marked.score) end nulls last,
     case when $sorting = 'longest' then -mine.num_sampled_tokens end nulls last,
     mine.place
 limit 101 offset $skipped
