@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_prep.read.files import walk
-from corpus_prep.read.rows import SUPPORTED, read_rows
+from corpus_prep.read.rows import read_rows
+from corpus_prep.read.suffixes import ROW_FILES
 
 QUESTIONS = (
     "question",
@@ -95,10 +96,10 @@ def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise ValueError(f"benchmark file {path} does not exist.")
     files = sorted(
-        file for file in (walk(path) if path.is_dir() else [path]) if file.name.endswith(SUPPORTED)
+        file for file in (walk(path) if path.is_dir() else [path]) if file.name.endswith(ROW_FILES)
     )
     if not files:
-        raise ValueError(f"benchmark {path} has no {', '.join(SUPPORTED)} file.")
+        raise ValueError(f"benchmark {path} has no {', '.join(ROW_FILES)} file.")
     return files
 
 

@@ -18,12 +18,10 @@ import pyarrow.parquet as pq
 from corpus_prep.read.files import open_decompressed
 from corpus_prep.read.records import csv_rows, first_list_of_objects
 
-SUPPORTED = (".json", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".tsv", ".parquet")
-
 
 def read_rows(file: Path) -> Iterator[Any]:
-    """The rows of a file of one of the SUPPORTED types, in order: a dict for each row of a table,
-    any value for a line of JSON.
+    """The rows of a file of a type in ROW_FILES, in order: a dict for each row of a table, any
+    value for a line of JSON.
 
     Of a JSON file they are its list, or the first list of objects in its object. Raises OSError
     or ValueError, which names the file, if it cannot be read.

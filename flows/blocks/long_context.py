@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from corpus_prep.read.rows import SUPPORTED, read_rows
+from corpus_prep.read.rows import read_rows
+from corpus_prep.read.suffixes import ROW_FILES
 from flows.blocks.corpora import documents_of_run
 from flows.run import Run
 from flows.settings import profile
@@ -139,7 +140,7 @@ class QuestionSet:
         """
         if not Path(path).is_file():
             raise ValueError(
-                f"there is no file {path}: give a file of questions ({', '.join(SUPPORTED)}), or a"
+                f"there is no file {path}: give a file of questions ({', '.join(ROW_FILES)}), or a"
                 " built-in world"
             )
         identity = corpus_identity(path)

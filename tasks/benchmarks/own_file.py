@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from corpus_prep.read.rows import SUPPORTED, read_rows
+from corpus_prep.read.rows import read_rows
+from corpus_prep.read.suffixes import ROW_FILES
 from tasks.benchmarks.items import Columns, fields, json_list
 
 TEXT = "text"  # the field of an object that is its text, as in SQuAD's answers
@@ -41,7 +42,7 @@ def is_file_of_rows(name: str) -> bool:
     >>> is_file_of_rows("my.csv"), is_file_of_rows("nq"), is_file_of_rows("nq.toml")
     (True, False, False)
     """
-    return name.endswith(SUPPORTED)
+    return name.endswith(ROW_FILES)
 
 
 def columns_of(path: Path) -> Columns:

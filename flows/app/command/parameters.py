@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpus_prep.read.suffixes import ROW_FILES
 from flows.app.service.site import Site
 from flows.app.service.waiting import waiting
 from flows.runtime.store_root import (
@@ -32,7 +33,6 @@ PASSED_ON = (
     "HF_HUB_OFFLINE",
     "RAY_ADDRESS",
 )
-ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # suffixes of files of rows
 PROMPTS = "dialogues.prompts"
 AS_WRITTEN = {"None": "null", "True": "true", "False": "false"}  # in place of Python's words
 
@@ -177,7 +177,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
     """
     settings = dict(map(read_setting, texts))
     for key, value in settings.items():
-        if isinstance(value, str) and (os.sep in value or value.endswith(ROWS)):
+        if isinstance(value, str) and (os.sep in value or value.endswith(ROW_FILES)):
             settings[key] = from_here(value)
     prompts = settings.get(PROMPTS)
     if isinstance(prompts, str) and os.sep in prompts:
@@ -227,7 +227,7 @@ def files_of(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
         pairs = values.items() if isinstance(values, dict) else enumerate(values)
         for name, value in pairs:
             yield from files_of(value, f"{key}.{name}".lstrip("."))
-    elif isinstance(values, str) and values.endswith(ROWS) and not values.startswith("hf:"):
+    elif isinstance(values, str) and values.endswith(ROW_FILES) and not values.startswith("hf:"):
         yield key, values
 
 

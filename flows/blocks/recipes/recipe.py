@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from corpus_prep.read.hub import records_in_dataset
 from corpus_prep.read.rows import read_rows
+from corpus_prep.read.suffixes import ROW_FILES
 from corpus_prep.written import write_documents
 from flows.blocks.recipes.readers import READERS, Reading
 from flows.runtime.hub import check_reachable
@@ -128,7 +129,7 @@ class Recipe(Settings):
         if folder is not None:
             files = sorted(path for path in folder.rglob("*") if _is_readable(path))
             if not files:
-                raise ValueError(f"{folder} holds no .jsonl, .json, .csv or .parquet file")
+                raise ValueError(f"{folder} holds no {', '.join(ROW_FILES)} file")
             return itertools.chain.from_iterable(map(read_rows, files))
         self._check_obtainable(gated)
         config = f"config={self.config}&" if self.config else ""
@@ -264,9 +265,7 @@ def check_content(path: Path, file: SourceFile) -> None:
 
 
 def _is_readable(path: Path) -> bool:
-    return path.is_file() and path.name.endswith(
-        (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".jsonl.zst")
-    )
+    return path.is_file() and path.name.endswith(ROW_FILES)
 
 
 def _download(address: str, path: Path, recipe: Recipe) -> None:
