@@ -198,9 +198,8 @@ class Run(Generic[Config]):
                     f" {iteration}"
                 )
         player = self.player(name)
-        for table in store.updates(run or self.place.at.run):
-            is_made_by_then = (table.at.iteration or 0) <= iteration
-            if is_made_by_then and table.rows()[-1]["role"] == name:
+        for table in store.updates(run or self.place.at.run, until=iteration):
+            if table.rows()[-1]["role"] == name:
                 player = player.updated(table)
         return player
 

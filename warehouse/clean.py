@@ -100,7 +100,8 @@ def free_superseded(store: Store, update: Table) -> int:
 
 
 def check_kept(root: Path, path: Path | str | None, again: str) -> None:
-    """Raise Cleaned if the files of a published table at `path` were removed.
+    """Raise Cleaned if the files of a published table at `path` were removed, Damaged if one of
+    them is lost or changed.
 
     `again` names the stage of its phase to rerun. Accepts None, and any path outside the store at
     `root`.
@@ -110,13 +111,16 @@ def check_kept(root: Path, path: Path | str | None, again: str) -> None:
         return
     address, inside = _place_of(Path(path).relative_to(runs).as_posix())
     table = find_table(root, address)
-    if table and lacks_files(table, inside):
+    if table is None:
+        return
+    if lacks_files(table, inside):
         raise Cleaned(
             f"{inside} of {address} was freed as superseded or by `selfplay clean`, or left out by"
             " `selfplay pull` (repeat that with --weights --optimizer); `selfplay rerun"
             f" {table.at.run} '{table.at.phase}/{again}'` rebuilds it, starting with the phase's"
             " first update"
         )
+    table.check_files(inside)
 
 
 def lacks_files(table: Table, inside: str) -> bool:

@@ -49,8 +49,8 @@ def write_policy(
     Returns the policy's id. `checked` says which tables the run would rebuild now; the card names
     those among the tables that the policy was made from.
 
-    Raises ValueError for a role without updates or a folder that is not empty, and Cleaned if the
-    weights were removed.
+    Raises ValueError for a role without updates or a folder that is not empty, Cleaned if the
+    weights were removed, and Damaged if they are not those that were published.
     """
     updates = _updates(store, run, role, iteration)
     last = updates[-1].rows()[-1]
@@ -58,12 +58,13 @@ def write_policy(
         raise ValueError(f"{folder} is not empty: name another folder with -o")
     source = updates[-1].file(last["adapter"] or last["weights"])
     inside = source.relative_to(updates[-1].folder).as_posix()
-    if not source.exists() or lacks_files(updates[-1], inside):
+    if lacks_files(updates[-1], inside):
         raise Cleaned(
             f"the weights of {updates[-1].address} were cleaned away, or left out by `selfplay"
             f" pull` (repeat that with --weights); `selfplay rerun {run} updates --only --iteration"
             f" {updates[-1].at.iteration} --step {updates[-1].at.step}` rebuilds them"
         )
+    updates[-1].check_files(inside)
     shutil.copytree(source, folder, dirs_exist_ok=True)
     _make_readable(folder)
     yarn = updates[-1].recipe.get("params", {}).get("yarn")

@@ -28,7 +28,7 @@ from warehouse.lake import Lake
 from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, made_with, stale
 from warehouse.ready import GRAINS, write_ready
 from warehouse.schemas import TABLES, Row, Schema
-from warehouse.store import Store
+from warehouse.store import Store, check_recipes
 from warehouse.table import Table
 
 EXPORTED = (
@@ -90,8 +90,10 @@ def write_dataset(
     `checked` says which tables the run would rebuild now; the card names them. `findings` are rows
     with the columns of `FINDINGS`.
 
-    Raises ValueError if the run does not exist or the folder is not empty.
+    Raises ValueError if the run does not exist or the folder is not empty, and Damaged if a table
+    has no recipe as it was written.
     """
+    check_recipes(store.without_recipe(run))
     tables = list(store.reached(run))
     if not tables:
         raise no_run(run)

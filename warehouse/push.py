@@ -32,7 +32,7 @@ from warehouse.mirror import (
     without_marks,
 )
 from warehouse.stopped import STOPPED
-from warehouse.store import Store
+from warehouse.store import Store, check_recipes
 from warehouse.table import Damaged, Table, find_table
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ def push(
     tables in all).
 
     Raises ValueError if there is no such run, if another run has its name in the mirror, or if
-    tables were rebuilt since the last push; Damaged for a file that is not what was published;
-    RuntimeError if the bucket fails.
+    tables were rebuilt since the last push; Damaged for a file that is not what was published, or
+    a table without a recipe as it was written; RuntimeError if the bucket fails.
     """
+    check_recipes(store.without_recipe(run))
     tables = list(store.tables(run))
     if not tables:
         raise no_run(run)

@@ -17,10 +17,11 @@ import fnmatch
 import json
 import logging
 import os
+import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,7 @@ LOCKS = "locks"
 ORPHANED = "left.json"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
+RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 REFUSALS = {
     errno.ENOSPC,
     errno.EDQUOT,
@@ -74,6 +76,18 @@ def _damaged(path: Path, problem: str) -> Damaged:
     return Damaged(
         f"{path} is damaged ({problem}): remove it, then repeat the original `selfplay run` command"
     )
+
+
+def check_recipes(without_recipe: Iterable[str]) -> None:
+    """Raise Damaged, naming the first ones, if there are addresses without a recipe as it was
+    written (`Store.without_recipe`): lists of tables lack them."""
+    addresses = list(without_recipe)
+    if addresses:
+        others = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+        raise Damaged(
+            f"{addresses[0]}/{RECIPE}{others} is lost, truncated or changed: repeat `selfplay run`,"
+            " which makes the table again"
+        )
 
 
 @dataclass(frozen=True)
@@ -166,9 +180,13 @@ class Store:
     def _is_refusal(self, problem: Exception) -> bool:
         """Whether an error is that of a refused write in the store.
 
-        So is one that names no file: writing to an open file names none.
+        So is one that names no file: writing to an open file names none. Libraries in Rust, such
+        as safetensors, raise errors of their own that end with the number of the system's error.
         """
-        if not isinstance(problem, OSError) or problem.errno not in REFUSALS:
+        if not isinstance(problem, OSError):
+            told = RUST_ERROR.search(str(problem))
+            return told is not None and int(told[1]) in REFUSALS
+        if problem.errno not in REFUSALS:
             return False
         names = [
             os.fsdecode(name)
@@ -228,10 +246,22 @@ class Store:
                 if table := self.find(address):
                     yield table
 
-    def updates(self, run: str) -> Iterator[Table]:
-        """The updates of a run, in order, without orphaned ones."""
+    def updates(self, run: str, until: int | None = None) -> Iterator[Table]:
+        """The updates of a run, in order, without orphaned ones; with `until`, those of iterations
+        up to that one, and those outside any.
+
+        Raises Damaged if the recipe of one of them is, except in a dry run: an earlier update would
+        pass for the last one.
+        """
         orphaned = self.orphaned(run)
-        return (table for table in self.tables(run, UPDATES) if table.address not in orphaned)
+
+        def is_wanted(address: str) -> bool:
+            is_late = until is not None and (Address.parse(address).iteration or 0) > until
+            return address not in orphaned and not is_late
+
+        if self.freshness.builds:
+            check_recipes(filter(is_wanted, self.without_recipe(run, UPDATES)))
+        return (table for table in self.tables(run, UPDATES) if is_wanted(table.address))
 
     def reached(self, run: str) -> Iterator[Table]:
         """The tables of a run, in order, without orphaned updates."""
@@ -256,8 +286,9 @@ class Store:
         if table.address in orphaned:
             self.note_orphaned(table.at.run, sorted(orphaned - {table.address}))
 
-    def without_recipe(self, run: str) -> Iterator[str]:
-        """Addresses in a run that hold rows but no recipe as it was written.
+    def without_recipe(self, run: str, kind: Schema | None = None) -> Iterator[str]:
+        """Addresses in a run that hold rows but no recipe as it was written; with `kind`, only
+        those of tables of that kind.
 
         Something removed, truncated or changed the recipe.
         """
@@ -266,6 +297,8 @@ class Store:
             if fnmatch.filter(files, PARTS):
                 folders.clear()
                 address = Path(folder).relative_to(self.runs).as_posix()
+                if kind is not None and Address.parse(address).table != kind.name:
+                    continue
                 if self.find(address) is None:
                     yield address
 
@@ -341,12 +374,17 @@ class Store:
             exchange(draft.folder, folder)  # the old table is discarded with the draft
         else:
             os.rename(draft.folder, folder)
+        table = Table(self.root, address, recipe)
+        if not table.awaits:  # until then, a kill makes the stage resume
+            self._remove_unfinished(address)
+        return table
+
+    def _remove_unfinished(self, address: str) -> None:
         # A kill may not leave it half removed: the next call would resume from it.
         superseded = self.root / "tmp" / uuid.uuid4().hex
         with contextlib.suppress(OSError):  # most stages have none
             os.rename(self.unfinished(address), superseded)
             shutil.rmtree(superseded, ignore_errors=True)
-        return Table(self.root, address, recipe)
 
     def write_behind(self, table: Table, files: Mapping[str, Callable[[Path], object]]) -> None:
         """Fill folders of a table's files while later stages run.
@@ -372,6 +410,8 @@ class Store:
             recipe = {**now.recipe, "contents": now.contents | contents}
             recipe[AWAITS] = [awaited for awaited in now.awaits if awaited != f"{FILES}/{name}"]
             self.amend(table.address, recipe)
+            if not recipe[AWAITS]:
+                self._remove_unfinished(table.address)
         log.info(
             "%s: %s was written in the background in %.1f s",
             table.address,
@@ -428,13 +468,17 @@ class Store:
 
         Raises RuntimeError, naming the holder, if it is locked.
         """
-        with locks.hold(self.root / LOCKS, address):
+        with contextlib.ExitStack() as held:
+            with self.writable():
+                held.enter_context(locks.hold(self.root / LOCKS, address))
             yield
 
     @contextlib.contextmanager
     def playing(self, run: str) -> Iterator[None]:
         """Say that a flow works on a run, also between two of its stages."""
-        with locks.share(self.root / LOCKS / RUNS, check_run_name(run)):
+        with contextlib.ExitStack() as held:
+            with self.writable():
+                held.enter_context(locks.share(self.root / LOCKS / RUNS, check_run_name(run)))
             yield
 
     @contextlib.contextmanager

@@ -137,9 +137,13 @@ class Table:
         its size did not.
         """
         self._check_presence()
-        if problem := next(self.problems(), None):
-            raise Damaged(f"{problem}; repeat `selfplay run` to rebuild it")
+        self.check_files()
         return [self.folder / part for part in self.parts]
+
+    def check_files(self, inside: str = "") -> None:
+        """Raise Damaged if a published file is lost or changed, as `problems` finds them."""
+        if problem := next(self.problems(inside=inside), None):
+            raise Damaged(f"{problem}; repeat `selfplay run` to rebuild it")
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows in order, a few thousand at a time. Raises as `paths` does."""
@@ -195,15 +199,16 @@ class Table:
                 f"the rows of {self.address} were cleaned away; `selfplay rerun` rebuilds them"
             )
 
-    def problems(self, thorough: bool = False) -> Iterator[str]:
-        """One sentence for each published file that is lost or changed.
+    def problems(self, thorough: bool = False, inside: str = "") -> Iterator[str]:
+        """One sentence for each published file that is lost or changed, of those in the folder
+        `inside`, such as `files/update/policy`, if one is given.
 
         A file of the published size and modification time counts as unchanged; `thorough` reads
         every file.
         """
         for name, published in self.contents.items():
             path = self.folder / name
-            if published.get("cleaned"):
+            if published.get("cleaned") or (inside and not name.startswith(f"{inside}/")):
                 continue
             try:
                 status = path.stat()

@@ -22,6 +22,20 @@ def is_binary(content: bytes) -> bool:
     return content.count(0) > BINARY_SHARE * len(content)
 
 
+def storable(text: str) -> str:
+    """The text with surrogates, which no table can hold, joined if they are pairs; others become
+    U+FFFD.
+
+    >>> storable("\\ud83d\\ude00 \\ud800!")
+    '😀 �!'
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def repaired(text: str) -> str:
     """The text without control characters, soft hyphens, zero-width spaces and byte order marks.
 
@@ -30,11 +44,8 @@ def repaired(text: str) -> str:
     >>> repaired("re\\xadpair\\0ed\\u200b text\\n"), repaired("\\ud83d\\ude00 \\ud800!")
     ('repaired text\\n', '😀 \ufffd!')
     """
-    try:
-        encoded = text.encode()
-    except UnicodeEncodeError:
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        encoded = text.encode()
+    text = storable(text)
+    encoded = text.encode()
     is_clean = len(encoded.translate(None, CONTROLS)) == len(encoded) and not any(
         c in text for c in UNSEEN
     )

@@ -6,8 +6,9 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_prep.contamination.benchmarks import WRAPPING
 from corpus_prep.read.hub import is_dataset, records_in_dataset
+from corpus_prep.read.repair import storable
 from corpus_prep.read.rows import read_rows
 from tasks.readers.boxed import worked_answer
 from tasks.stage import Rows, stage
@@ -150,7 +152,9 @@ def items_of(rows: Iterable[Any], benchmark: str, columns: Columns) -> Iterator[
     needed, without an answer among its options.
     """
     position = 0
-    for row in rows:
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"row {number} of {benchmark} is no object: {row!r:.80}")
         inner = fields(row, columns.rows) if columns.rows else [{}]
         for part in inner:
             whole = {**row, **part}
@@ -168,11 +172,10 @@ def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
     question = "\n\n".join(_turns(parts(row, columns.question)))
     options = _options(row, columns.options)
     answers = _answers(row, columns)
-    if not question or (columns.answers and not answers):
-        raise ValueError(
-            f"{place} has no {'answer' if question else 'question'}; its fields are"
-            f" {', '.join(row)}"
-        )
+    if not question:
+        raise ValueError(f"{place} has no question: {_missing(row, columns.question)}")
+    if columns.answers and not answers:
+        raise ValueError(f"{place} has no answer: {_missing(row, columns.answers)}")
     if columns.bare:
         question = WRAPPING.sub("", question).strip()
     references = list(dict.fromkeys(map(as_text, answers)))
@@ -197,6 +200,14 @@ def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
     }
 
 
+def _missing(row: Row, names: Iterable[str]) -> str:
+    """Why a row has none of some fields: they are empty, or it has other fields."""
+    empty = [name for name in names if name.partition(".")[0] in row]
+    if empty:
+        return f"its {' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty"
+    return f"its fields are {', '.join(row)}"
+
+
 def _answers(row: Row, columns: Columns) -> list[Any]:
     """The values of a row's answers that are not blank, as the file has them."""
     answers = [
@@ -217,7 +228,7 @@ def _listed(value: Any, as_json: bool) -> list[Any]:
     listed = json_list(value) if as_json else None
     if listed is None:
         return [value]
-    return [answer for answer in listed if answer is not None]
+    return [answer for answer in listed if not _is_missing(answer)]
 
 
 def _rubric(row: Row, columns: Columns) -> dict[str, Any]:
@@ -247,7 +258,8 @@ def _turns(texts: list[str]) -> list[str]:
 
 
 def fields(row: Any, name: str) -> list[Any]:
-    """The values of a field, without nulls; a list gives its members.
+    """The values of a field, without nulls and NaN, as which pandas writes a missing value; a list
+    gives its members.
 
     >>> (
     ...     fields({"a": [{"b": "x"}, {"b": ["y", None]}]}, "a.b"),
@@ -256,7 +268,11 @@ def fields(row: Any, name: str) -> list[Any]:
     ... )
     (['x', 'y'], [0], [])
     """
-    return [value for value in places(row, name) if value is not None]
+    return [value for value in places(row, name) if not _is_missing(value)]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
 def places(row: Any, name: str) -> list[Any]:
@@ -288,7 +304,8 @@ def parts(row: Row, names: Iterable[str]) -> list[str]:
 
 def as_text(value: Any) -> str:
     """A value as text: booleans are yes and no, whole numbers have no decimal point, a table is its
-    lines, and a message of a conversation begins with its speaker.
+    lines, a message of a conversation begins with its speaker, and surrogates are those of
+    `storable`.
 
     Raises ValueError, which names the fields, for an object that is no message.
 
@@ -298,7 +315,7 @@ def as_text(value: Any) -> str:
     'User: Why?'
     """
     if isinstance(value, dict) and {"role", "content"} <= value.keys():
-        return f"{str(value['role']).capitalize()}: {value['content']}"
+        return storable(f"{str(value['role']).capitalize()}: {value['content']}")
     if isinstance(value, dict):
         raise ValueError(
             f"an object with the fields {', '.join(value)} is no text: name the field that is,"
@@ -315,7 +332,7 @@ def as_text(value: Any) -> str:
             " | ".join(map(as_text, line)) if isinstance(line, list) else as_text(line)
             for line in value
         )
-    return str(value)
+    return storable(str(value))
 
 
 def _options(row: Row, names: Sequence[str]) -> list[Any]:
@@ -324,7 +341,7 @@ def _options(row: Row, names: Sequence[str]) -> list[Any]:
     An empty one is "", so that those after it keep their places. Of columns with an option each,
     the last may be empty: other rows have more options.
     """
-    options = ["" if value is None else value for name in names for value in places(row, name)]
+    options = ["" if _is_missing(value) else value for name in names for value in places(row, name)]
     listed = json_list(options[0]) if len(options) == 1 else None
     if listed is not None:
         options = ["" if option is None else option for option in listed]

@@ -97,6 +97,18 @@ def test_a_policy_is_published_before_its_state_and_the_state_as_a_part_of_the_s
     assert list(whole.problems(thorough=True))
 
 
+def test_checkpoints_of_an_update_stay_until_its_state_is_written(store):
+    """A kill before makes the update again, from its last checkpoint."""
+    may_write = threading.Event()
+    checkpoint = store.unfinished(UPDATE) / "key" / "step-001"
+    checkpoint.mkdir(parents=True)
+    learn(store, LateTrainer(may_write.wait))
+    assert checkpoint.exists()
+    may_write.set()
+    store.behind.wait()
+    assert not store.unfinished(UPDATE).exists()
+
+
 def test_the_next_update_waits_for_the_state_that_it_starts_from(store):
     may_write = threading.Event()
     threading.Timer(0.3, may_write.set).start()

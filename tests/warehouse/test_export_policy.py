@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,12 +14,17 @@ from flows.app.command import cli
 from tests.support.rows import publish, row
 from warehouse import clean
 from warehouse.model import write_policy
+from warehouse.publish import write_dataset
 from warehouse.schemas import TABLES
 from warehouse.store import Place, Store
-from warehouse.table import Cleaned
+from warehouse.table import Cleaned, Damaged
+
+LAST = "mine/iter-002/solver/step-001/updates"
 
 
-def update(place: Place, role: str, parent: str, **more: str) -> str:
+def update(
+    place: Place, role: str, parent: str, config: dict[str, Any] | None = None, **more: str
+) -> str:
     """An update that made a policy of one file; returns the policy's id."""
     address = place.address("updates")
     folder = f"{address}/files/update/policy"
@@ -42,7 +48,7 @@ def update(place: Place, role: str, parent: str, **more: str) -> str:
         )
         (draft.files / "update" / "policy").mkdir(parents=True)
         (draft.files / "update" / "policy" / "config.json").write_text(
-            json.dumps({"policy": address})
+            json.dumps(config or {"policy": address})
         )
         recipe = {"key": "k", "stage": "update", "params": {"settings": {"learning_rate": 0.5}}}
         place.store.publish(draft, address, recipe)
@@ -152,10 +158,9 @@ def test_weights_trained_with_yarn_say_so_in_their_own_config(
     from transformers import AutoConfig
 
     monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
-    update(store.run("mine").iteration(1).phase("p").step(1), "solver", "base")
-    table = store.get("mine/iter-001/p/step-001/updates")
     base = {"model_type": "qwen2", "max_position_embeddings": 32768, **own}
-    (table.files / "update" / "policy" / "config.json").write_text(json.dumps(base))
+    update(store.run("mine").iteration(1).phase("p").step(1), "solver", "base", config=base)
+    table = store.get("mine/iter-001/p/step-001/updates")
     params = {**table.recipe["params"], "yarn": {"factor": 4.0, "original": None}}
     store.amend(table.address, {**table.recipe, "params": params})
     out = tmp_path / "out"
@@ -172,9 +177,7 @@ def test_weights_trained_with_yarn_say_so_in_their_own_config(
     assert json.loads((table.files / "update/policy/config.json").read_text()) == base
 
 
-def test_a_role_without_updates_weights_cleaned_away_and_a_folder_in_use_are_refused(
-    played, tmp_path
-) -> None:
+def test_a_role_without_updates_and_a_folder_in_use_are_refused(played, tmp_path) -> None:
     with pytest.raises(ValueError, match="no update of a policy 'judge'; there are other, solver"):
         write_policy(played, "mine", "judge", None, tmp_path / "out")
     with pytest.raises(ValueError, match="up to iteration 0"):
@@ -182,15 +185,43 @@ def test_a_role_without_updates_weights_cleaned_away_and_a_folder_in_use_are_ref
     (tmp_path / "mine").touch()
     with pytest.raises(ValueError, match="not empty"):
         write_policy(played, "mine", "solver", None, tmp_path)
-    address = "mine/iter-002/solver/step-001/updates"
-    (played.folder(address) / "files" / "update" / "policy").rename(tmp_path / "moved")
-    with pytest.raises(Cleaned, match="selfplay rerun mine updates --only --iteration 2 --step 1"):
+
+
+@pytest.mark.parametrize("damage", ["lost", "changed"])
+def test_weights_that_are_not_those_of_the_update_are_no_model(played, tmp_path, damage) -> None:
+    policy = played.folder(LAST) / "files" / "update" / "policy"
+    if damage == "lost":
+        policy.rename(tmp_path / "moved")
+    else:
+        text = (policy / "config.json").read_text()
+        (policy / "config.json").write_text(text.replace("mine", "none"))
+    with pytest.raises(Damaged, match=r"policy/config.json is .*repeat `selfplay run`"):
         write_policy(played, "mine", "solver", None, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_earlier_policy_does_not_pass_for_the_last_one_whose_recipe_is_damaged(
+    played, tmp_path
+) -> None:
+    (played.folder(LAST) / "recipe.json").write_text("{")
+    with pytest.raises(Damaged, match=f"{LAST}/recipe.json is lost, truncated or changed"):
+        write_policy(played, "mine", "solver", None, tmp_path / "out")
+    until_first = played.updates("mine", until=1)
+    assert [table.at.phase for table in until_first] == ["other", "solver"]
+    played.note_orphaned("mine", [LAST])
+    assert write_policy(played, "mine", "solver", None, tmp_path / "out") != LAST
+
+
+def test_an_export_of_rows_lacks_no_table_unsaid(played, tmp_path) -> None:
+    (played.folder("mine/documents") / "recipe.json").unlink()
+    with pytest.raises(Damaged, match=r"mine/documents/recipe.json is lost, truncated or changed"):
+        write_dataset(played, "mine", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_weights_that_clean_removed_are_no_model(played, tmp_path) -> None:
     """Their folder stays, without files."""
-    table = played.get("mine/iter-002/solver/step-001/updates")
+    table = played.get(LAST)
     weights = ("files/update/policy/config.json",)
     clean.remove(played, [clean.Removal(table, clean.WEIGHTS, weights)])
     assert (table.files / "update" / "policy").is_dir()

@@ -406,6 +406,14 @@ def test_a_damaged_table_is_not_pushed(store, bucket) -> None:
     assert published(bucket) == []
 
 
+def test_a_push_lacks_no_table_unsaid(store, bucket) -> None:
+    play(store, "r", iterations=1)
+    (store.folder("r/samples") / "recipe.json").write_text("{")
+    with pytest.raises(Damaged, match=r"r/samples/recipe.json is lost, truncated or changed"):
+        push(store, "r", bucket)
+    assert published(bucket) == []
+
+
 @pytest.fixture
 def pushed(store: Store, bucket: ObjectStore) -> ObjectStore:
     play(store, "r", iterations=1)

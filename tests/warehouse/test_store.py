@@ -90,6 +90,27 @@ def test_a_refused_write_in_the_store_is_explained(store, number, name):
         raise OSError(number, os.strerror(number), path)
 
 
+def test_a_refused_write_that_a_library_in_rust_reports_is_explained(store):
+    with (
+        pytest.raises(Unwritable, match=rf"the store {store.root} .*os error 27"),
+        store.draft(SAMPLES),
+    ):
+        raise RuntimeError("I/O error: File too large (os error 27)")
+    not_refused = RuntimeError("No such file or directory (os error 2)")
+    with pytest.raises(RuntimeError) as raised, store.draft(SAMPLES):
+        raise not_refused
+    assert raised.value is not_refused
+
+
+def test_a_lock_that_cannot_be_written_is_explained(store, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("warehouse.locks.json.dumps", refuse)
+    with pytest.raises(Unwritable, match=f"the store {store.root} "), store.lock("r/samples"):
+        pass
+
+
 def test_a_store_that_is_no_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(

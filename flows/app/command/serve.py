@@ -85,6 +85,7 @@ def _found(
     from flows.app.command.candidates import find_candidate, is_run
     from flows.method import opened
     from warehouse.address import no_run
+    from warehouse.clean import check_kept
     from warehouse.usage import usage_of
 
     if not is_run(store, run):
@@ -99,15 +100,17 @@ def _found(
             f"run {run!r} has not trained {role!r} by iteration {candidate.iteration}; it trains"
             f" {', '.join(trained) or 'nothing yet'}"
         )
+    policy = trained_player.policy
+    check_kept(store.root, policy.adapter or policy.weights, again="updates")
     updates = [
         table
-        for table in store.updates(run)
-        if table.rows()[-1]["role"] == role and (table.at.iteration or 0) <= candidate.iteration
+        for table in store.updates(run, until=candidate.iteration)
+        if table.rows()[-1]["role"] == role
     ]
     served = {
         "config": candidate.cfg.engine.model_dump(mode="json"),
-        "policy": trained_player.policy.model_dump(mode="json"),
-        "merged": str(_merged_folder(store, trained_player.policy.content_hash)),
+        "policy": policy.model_dump(mode="json"),
+        "merged": str(_merged_folder(store, policy.content_hash)),
     }
     return served, usage_of(store, run, updates)
 

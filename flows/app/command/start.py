@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -124,7 +125,7 @@ def _run_by_worker(site: Site, api: API, flow: str, parameters: dict[str, Any]) 
     if begun:
         flow_run = begun[0]
         if not is_same_request(api, flow_run, flow, parameters):
-            raise _busy(flow_run, run)
+            raise _busy(api, flow_run, flow, parameters)
         state = "is already running,"
     else:
         flow_run = api.submit(f"{flow}/{parameters['profile']}", parameters, environment())
@@ -149,28 +150,33 @@ def _run_in_process(
     from flows.app.service.at_work import at_work
     from flows.app.service.in_process import record_stages, recorded
     from flows.app.service.live import followed
+    from flows.app.service.process import identity
+    from flows.app.service.services import IN_PROCESS
     from flows.runtime.request import RerunRequest
 
     if begun := at_work(api, request.run):
-        raise _busy(begun[0], request.run)
+        raise _busy(api, begun[0], request.flow, parameters)
     deployment = f"{request.flow}/{request.profile}"
-    flow_run = api.submit(deployment, parameters, environment(), state="PENDING")
-    say(
-        f"run {request.run!r} as flow run {flow_run['name']}, {reason or 'in this process'}:"
-        f" {site.page(flow_run)}"
-    )
     method = method_of(request)
     rerun = parameters.get("rerun")
     rerun_request = RerunRequest.model_validate(rerun) if rerun else None
     force = parameters.get("force", False)
     shows = contextlib.nullcontext(say) if reason else followed(open_store(), request.run)
     # where a worker would run it
-    with in_workspace(), shows as shown, recorded(site, api, flow_run, shown):
-        began = time.time()
-        try:
-            method.run(request, rerun_request, force, loads=reason is None)
-        finally:
-            record_stages(api, flow_run, _made_since(began, request.run), shown)
+    with in_workspace(), shows as shown:
+        # submitted last: what fails before leaves no flow run behind
+        variables = {**environment(), IN_PROCESS: identity(os.getpid())}
+        flow_run = api.submit(deployment, parameters, variables, state="PENDING")
+        shown(
+            f"run {request.run!r} as flow run {flow_run['name']}, {reason or 'in this process'}:"
+            f" {site.page(flow_run)}"
+        )
+        with recorded(site, api, flow_run, shown):
+            began = time.time()
+            try:
+                method.run(request, rerun_request, force, loads=reason is None)
+            finally:
+                record_stages(api, flow_run, _made_since(began, request.run), shown)
 
 
 def _made_since(began: float, run: str) -> list[Table]:
@@ -178,8 +184,13 @@ def _made_since(began: float, run: str) -> list[Table]:
     return [table for table in open_store().tables(run) if table.recipe["started_at"] >= began]
 
 
-def _busy(flow_run: dict[str, Any], run: str) -> ValueError:
+def _busy(api: API, flow_run: dict[str, Any], flow: str, parameters: dict[str, Any]) -> ValueError:
+    from flows.app.service.at_work import is_same_request
+
+    run = parameters["run"]
+    differs = " with other parameters than these"
+    if is_same_request(api, flow_run, flow, parameters):
+        differs = " already"
     return ValueError(
-        f"flow run {flow_run['name']} is running {run!r} with other parameters than these; "
-        f"`selfplay stop {run}` stops it"
+        f"flow run {flow_run['name']} is running {run!r}{differs}; `selfplay stop {run}` stops it"
     )

@@ -48,6 +48,7 @@ def status(name: str | None, is_whole: bool) -> None:
 
 def _print_run(store: Store, name: str, is_whole: bool) -> None:
     from warehouse import status as made
+    from warehouse.draft import RECIPE
     from warehouse.fork import FORK
     from warehouse.stopped import stopped
 
@@ -66,6 +67,8 @@ def _print_run(store: Store, name: str, is_whole: bool) -> None:
         click.echo(f"forked from {origin['run']} after iteration {origin['iteration']}")
     if cause := stopped(store, name):
         click.echo(visible(str(cause)))
+    for address in store.without_recipe(name):
+        click.echo(f"{address}/{RECIPE} is lost, truncated or changed: repeat `selfplay run`")
     if not is_whole:
         click.echo(f"every stage: selfplay status {name} --all")
 

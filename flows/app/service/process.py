@@ -27,7 +27,7 @@ class Process:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".fresh")
         with open(fresh, "w") as file:
-            json.dump({"pid": pid, "start": _start(pid)}, file)
+            file.write(identity(pid))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self.path)
@@ -35,22 +35,9 @@ class Process:
     def find(self) -> psutil.Process | None:
         """The running process; None if it has ended, or its file is empty after a power failure."""
         try:
-            kept = json.loads(self.path.read_text())
-            process = psutil.Process(kept["pid"])
-            is_same = _start(process.pid) == kept["start"]
-            is_running = is_same and process.status() != psutil.STATUS_ZOMBIE
-        except (
-            FileNotFoundError,
-            ProcessLookupError,
-            ValueError,
-            KeyError,
-            TypeError,
-            psutil.NoSuchProcess,
-        ):
+            return running_process(self.path.read_text())
+        except FileNotFoundError:
             return None
-        if is_running:
-            return process
-        return None
 
     def stop(self, grace_s: float = 10.0) -> bool:
         """End the process and its children; True if it was running."""
@@ -65,6 +52,32 @@ class Process:
             psutil.wait_procs(stubborn, timeout=5.0)
         self.path.unlink(missing_ok=True)
         return process is not None
+
+
+def identity(pid: int) -> str:
+    """What tells the process `pid` from any other, also from later ones with its pid, as JSON."""
+    return json.dumps({"pid": pid, "start": _start(pid)})
+
+
+def running_process(identity: str) -> psutil.Process | None:
+    """The process with an `identity`; None if it has ended, or if the text is no identity."""
+    try:
+        kept = json.loads(identity)
+        process = psutil.Process(kept["pid"])
+        is_same = _start(process.pid) == kept["start"]
+        is_running = is_same and process.status() != psutil.STATUS_ZOMBIE
+    except (
+        FileNotFoundError,
+        ProcessLookupError,
+        ValueError,
+        KeyError,
+        TypeError,
+        psutil.NoSuchProcess,
+    ):
+        return None
+    if is_running:
+        return process
+    return None
 
 
 def _start(pid: int) -> str:

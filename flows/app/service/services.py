@@ -23,7 +23,7 @@ from flows.app.service.deployments import (
     own_file,
     parameters_of_methods,
 )
-from flows.app.service.process import Process
+from flows.app.service.process import Process, running_process
 from flows.app.service.site import Site
 from flows.app.service.waiting import waiting
 from flows.runtime.store_root import SOURCE
@@ -34,6 +34,7 @@ LAST_LOOK_S = 0.5  # even a worker that cannot continue sends a first heartbeat
 START_S = 300.0  # the first start creates the database, which a busy machine does slowly
 DIED = "its process ended without a message; repeat the command to resume from what is published"
 METHOD = SOURCE / "flows" / "method.py"
+IN_PROCESS = "SELFPLAY_IN_PROCESS"  # in the environment of a flow run: which process runs it itself
 DEPLOYED = "deployed"  # in a site's home: what was deployed last
 NVIDIA = Path("/dev/nvidia0")
 AMD = Path("/dev/kfd")
@@ -148,11 +149,20 @@ def crash_dead_runs(site: Site, api: API, say: Say = print) -> None:
     workers_alive = {p.name.removeprefix("worker-") for p in site.processes("worker-") if p.find()}
     for run in api.unfinished():
         process = site.process(f"flow-{run['id']}")
-        starting = not process.path.exists() and run["work_pool_name"] in workers_alive
-        if not starting and process.find() is None:
+        if submitter := submitted_by(run):
+            is_starting = running_process(submitter) is not None
+        else:
+            is_starting = not process.path.exists() and run["work_pool_name"] in workers_alive
+        if not is_starting and process.find() is None:
             api.set_state(run["id"], "CRASHED", DIED)
             process.path.unlink(missing_ok=True)
             say(f"marked flow run {run['name']} as crashed: its process is gone")
+
+
+def submitted_by(flow_run: dict[str, Any]) -> str | None:
+    """The identity of the process that runs a flow run itself; None if a worker starts one."""
+    environment = (flow_run["job_variables"] or {}).get("env") or {}
+    return environment.get(IN_PROCESS)
 
 
 def end_abandoned(site: Site, api: API, say: Say = print) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ def test_tasks_and_contexts_of_a_file_have_the_same_ids(place, tmp_path):
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"id": 2}, r"quiz\.jsonl, row 2: quiz-0 has no question; its fields are id"),
+        ({"id": 2}, r"quiz\.jsonl, row 2: quiz-0 has no question: its fields are id"),
         ({**WHO, "task_type": "poetry"}, r"quiz\.jsonl, row 2 has no task_type of general_qa"),
     ],
 )

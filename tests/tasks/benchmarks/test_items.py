@@ -1,6 +1,7 @@
 """Items of benchmarks: every entry of the registry, read from a row of its real format."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,37 @@ def test_options_whose_right_one_stands_first_are_shuffled_the_same_way_every_ti
 
 
 def test_a_row_that_lacks_its_answer_is_an_error_that_names_the_row():
-    with pytest.raises(ValueError, match="nq-1 has no answer; its fields are question"):
+    with pytest.raises(ValueError, match="nq-1 has no answer: its fields are question"):
         items("nq", ROWS["nq"]["row"], {"question": "who?"})
     with pytest.raises(ValueError, match="openbookqa-0: '7' is none of the 4 options"):
         items("openbookqa", {**ROWS["openbookqa"]["row"], "gold": 7})
+
+
+@pytest.mark.parametrize("missing", [None, "", " ", [], math.nan, math.inf])
+def test_a_missing_value_is_neither_a_question_nor_an_answer(missing):
+    """pandas writes NaN for it."""
+    columns = Columns(question=("q",), answers=("a",))
+    with pytest.raises(ValueError, match="b-0 has no answer: its a is empty"):
+        list(items_of([{"q": "Who?", "a": missing}], "b", columns))
+    with pytest.raises(ValueError, match="b-0 has no question: its q is empty"):
+        list(items_of([{"q": missing, "a": "Ann"}], "b", columns))
+    [item] = items_of([{"q": "Who?", "a": ["Ann", missing]}], "b", columns)
+    assert item["references"] == ["Ann"]
+
+
+@pytest.mark.parametrize("row", [[1, 2], 5, "text", None])
+def test_a_row_that_is_no_object_is_named(row):
+    columns = Columns(question=("q",))
+    with pytest.raises(ValueError, match="row 2 of b is no object: "):
+        list(items_of([{"q": "Who?"}, row], "b", columns))
+
+
+def test_an_unpaired_surrogate_can_be_stored(place, tmp_path):
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"q": "Who is \\ud800?", "a": "\\ud83d\\ude00"}\n')
+    columns = Columns(question=("q",), answers=("a",))
+    [item] = read_items(place, str(path), identity="x", benchmark="b", columns=columns).rows()
+    assert (item["text"], item["references"]) == ("Who is \ufffd?", ["\U0001f600"])
 
 
 def test_a_number_is_a_place_though_an_option_looks_like_it():
