@@ -24,18 +24,21 @@ def give_rollouts(place: Place, *rollouts: dict, label: str = "solver") -> None:
     publish(place, "rollouts", *rows, label=label)
 
 
+def give_advantages(place: Place, outcomes: dict[str, tuple[float, float]]) -> None:
+    """Rollouts of the solver by name, whose first letter is their group: reward and advantage."""
+    give_rollouts(place, *({"rollout_id": name} for name in outcomes))
+    rows = [
+        row("advantages", rollout_id=name, group_id=name[0], reward=reward, advantage=advantage)
+        for name, (reward, advantage) in outcomes.items()
+    ]
+    publish(place, "advantages", *rows)
+
+
 def test_a_group_has_contrast_if_some_rollout_has_an_advantage(place: Place, store: Store) -> None:
     """Two groups of two: rewards 0 and 1, whose standard deviation is 0.5, and twice 1."""
-    give_rollouts(place, *({"rollout_id": name} for name in ("a1", "a2", "b1", "b2")))
     outcomes = {"a1": (1.0, 1.0), "a2": (0.0, -1.0), "b1": (1.0, 0.0), "b2": (1.0, 0.0)}
-    publish(
-        place,
-        "advantages",
-        *(
-            row("advantages", rollout_id=name, group_id=name[0], reward=reward, advantage=advantage)
-            for name, (reward, advantage) in outcomes.items()
-        ),
-    )
+    give_advantages(place, outcomes)
+    give_advantages(store.run("r").iteration(2), {"c1": (1.0, 1.0), "c2": (0.0, -1.0)})
     [signal] = signals_of(store).rewards
     assert (signal.role, signal.num_groups, signal.num_with_contrast) == ("solver", 2, 1)
     assert signal.spread == pytest.approx((0.5 + 0.0) / 2)
