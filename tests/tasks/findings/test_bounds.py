@@ -30,8 +30,7 @@ from warehouse.store import Store
 Lay = Callable[[Store, Any], object]
 
 
-def canaries(store: Store, num_wrong: int, unread: bool = False) -> None:
-    wrong = None if unread else 0
+def canaries(store: Store, num_wrong: int, wrong: int | None = 0) -> None:
     shown = [
         {"criterion_id": str(n), "verdict": wrong if n < num_wrong else 1, "expected": 1}
         for n in range(200)
@@ -128,6 +127,7 @@ def shrunk(store: Store, num_kept: int, num_updates: int) -> None:
 
 BOUNDS: list[tuple[str, Lay, Any, Any]] = [
     ("canaries_misjudged", canaries, 16, 17),
+    ("canaries_misjudged", lambda s, k: canaries(s, k, wrong=None), 16, 17),
     ("filter_keeps_judge_errors", lambda s, k: candidates(s, 1, num_wrong=k, num_kept=100), 9, 10),
     ("groups_without_contrast", lambda s, k: contrasts(s, 1, num_flat=k), 37, 38),
     ("groups_without_contrast", rising_contrast, 26, 27),
