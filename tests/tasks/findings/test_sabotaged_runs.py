@@ -212,13 +212,13 @@ def test_flat_groups_that_were_as_many_from_the_first_are_no_finding(store):
 def test_a_group_of_one_reply_and_replies_without_a_reward_have_no_contrast_to_lose(store):
     alone = [
         {"rollout_id": f"alone{n}", "group_id": f"alone{n}", "reward": 1.0, "advantage": 0.0}
-        for n in range(60)
+        for n in range(100)
     ]
     unscorable = [
         {"rollout_id": f"lost{n}", "group_id": f"lost{n // 2}", "reward": None, "advantage": 0.0}
-        for n in range(120)
+        for n in range(200)
     ]
-    contrasts(store, 1, num_flat=4)
+    contrasts(store, 1, num_flat=1, num_groups=10)
     rows(at(store, 1, step=2), "advantages", *alone, *unscorable)
     assert sentence(store, "groups_without_contrast") is None
 
