@@ -182,3 +182,42 @@ def test_votes_are_held_against_the_rule_and_gates_against_the_auditor(store):
     found = {(row["what"], row["standard"]): row["agreement"] for row in trial.overall}
     assert found == {("gate source", "auditor"): 0.0, ("vote", "rule"): 0.5}
     assert [row["num_disputed"] for row in trial.asked_again] == [1]
+
+
+def test_what_the_auditor_says_is_no_verdict_and_what_a_gate_refused_was_not_audited(store):
+    """People agree with the auditor's reply, which no standard is held against."""
+    gate = {"task_id": "t", "kind": "model"}
+    rows(
+        at(store, 1),
+        "gates",
+        {**gate, "gate": "passed it", "passed": True, "judge_rollout_id": "g"},
+        {**gate, "gate": "refused it", "passed": False, "judge_rollout_id": "f"},
+        {**gate, "gate": "auditor", "passed": True, "judge_rollout_id": "h"},
+    )
+    label = {"kind": "verdict", "subject": "h", "labeller": "me", "opinion": "good"}
+    rows(store.run(RUN), "annotations", label)
+    held = query(store.root, "select what, standard, truth from verdicts order by all")
+    assert [tuple(verdict.values()) for verdict in held] == [("gate passed it", "auditor", 1)]
+
+
+def test_a_task_is_sound_only_if_every_audit_says_so(store):
+    gate = {"task_id": "t", "kind": "model"}
+    rows(
+        at(store, 1),
+        "gates",
+        {**gate, "gate": "source", "passed": True, "judge_rollout_id": "g"},
+        {**gate, "gate": "auditor", "passed": True, "judge_rollout_id": "h"},
+    )
+    again = {**gate, "gate": "auditor", "passed": False, "judge_rollout_id": "i"}
+    rows(at(store, 2), "gates", again)
+    held = query(store.root, "select standard, truth from verdicts")
+    assert [tuple(verdict.values()) for verdict in held] == [("auditor", 0)]
+
+
+def test_criteria_are_not_compared_with_a_rule(store):
+    """A task may have a reference and criteria: the rule is about the answer as a whole."""
+    place = at(store, 1)
+    given = {"rollout_id": "a", "task_id": "t", "criterion_id": "t-0", "judge_rollout_id": "j"}
+    rows(place, "judgments", {**given, "verdict": 0})
+    rows(place, "matches", {"rollout_id": "a", "task_id": "t", "matched": True})
+    assert query(store.root, "select * from verdicts") == []
