@@ -221,3 +221,34 @@ def test_criteria_are_not_compared_with_a_rule(store):
     rows(place, "judgments", {**given, "verdict": 0})
     rows(place, "matches", {"rollout_id": "a", "task_id": "t", "matched": True})
     assert query(store.root, "select * from verdicts") == []
+
+
+def test_a_false_pass_is_a_yes_where_the_truth_is_no(store):
+    """Two verdicts pass wrongly and one fails wrongly."""
+    verdicts = [(1, 0), (1, 0), (0, 1), (1, 1)]
+    judgments = (
+        {"rollout_id": "a", "criterion_id": str(n), "verdict": verdict, "oracle": truth}
+        for n, (verdict, truth) in enumerate(verdicts)
+    )
+    rows(at(store, 1), "judgments", *judgments)
+    [overall] = hold_trial(Lake(store), RUN).overall
+    assert (overall["num_right"], overall["num_false_pass"], overall["num_false_fail"]) == (1, 2, 1)
+
+
+def test_verdicts_that_are_asked_again_are_compared_in_pairs_and_with_chance(store):
+    """Of 1, 1 and 0 one pair in three agrees, of 1, 1 and 1 all do: 2/3. Five of six verdicts are
+    yes, so two drawn from all of them agree in 25/36 + 1/36. Another iteration asks anew."""
+    texts = [{"rollout_id": name, "answer": "same"} for name in "abcd"]
+    rows(at(store, 1), "answers", *texts)
+    verdicts = {"t-0": (1, 1, 0), "t-1": (1, 1, 1)}
+    judgments = (
+        {"rollout_id": name, "criterion_id": criterion, "verdict": verdict}
+        for criterion, of_answers in verdicts.items()
+        for name, verdict in zip("abc", of_answers, strict=True)
+    )
+    rows(at(store, 1), "judgments", *judgments)
+    rows(at(store, 2), "judgments", {"rollout_id": "d", "criterion_id": "t-0", "verdict": 0})
+    [again] = hold_trial(Lake(store), RUN).asked_again
+    counts = [again[name] for name in ("num_things", "num_verdicts", "num_disputed")]
+    assert counts == [2, 6, 1]
+    assert (again["agreement"], again["chance"]) == pytest.approx((2 / 3, 26 / 36))
