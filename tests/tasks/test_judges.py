@@ -231,7 +231,7 @@ def test_a_false_pass_is_a_yes_where_the_truth_is_no(store):
         for n, (verdict, truth) in enumerate(verdicts)
     )
     rows(at(store, 1), "judgments", *judgments)
-    [overall] = hold_trial(Lake(store), RUN).overall
+    [overall] = hold_trial(Lake(store), RUN, parts=()).overall
     assert (overall["num_right"], overall["num_false_pass"], overall["num_false_fail"]) == (1, 2, 1)
 
 
@@ -248,7 +248,40 @@ def test_verdicts_that_are_asked_again_are_compared_in_pairs_and_with_chance(sto
     )
     rows(at(store, 1), "judgments", *judgments)
     rows(at(store, 2), "judgments", {"rollout_id": "d", "criterion_id": "t-0", "verdict": 0})
-    [again] = hold_trial(Lake(store), RUN).asked_again
+    [again] = hold_trial(Lake(store), RUN, parts=()).asked_again
     counts = [again[name] for name in ("num_things", "num_verdicts", "num_disputed")]
     assert counts == [2, 6, 1]
     assert (again["agreement"], again["chance"]) == pytest.approx((2 / 3, 26 / 36))
+
+
+def judged_alike(store, num_answers: int, **given) -> None:
+    """A criterion that each of some answers meets, though one of them should not."""
+    judgments = (
+        {
+            "rollout_id": f"a{number}",
+            "task_id": "t",
+            "criterion_id": "t-0",
+            "verdict": 1,
+            "oracle": int(number > 0),
+            **given,
+        }
+        for number in range(num_answers)
+    )
+    rows(at(store, 1), "judgments", *judgments)
+
+
+@pytest.mark.parametrize(("num_answers", "num_all"), [(4, [1]), (3, [])])
+def test_a_criterion_that_everybody_meets_is_counted_if_it_was_judged_often(
+    store, num_answers, num_all
+):
+    judged_alike(store, num_answers)
+    trial = hold_trial(Lake(store), RUN, parts=())
+    assert [row["num_all"] for row in trial.criteria] == num_all
+    assert [row["num_all_wrong"] for row in trial.criteria] == num_all
+    assert [row["met_by"] for row in trial.one_sided] == ["everybody"] * len(num_all)
+
+
+def test_canaries_are_no_answers_that_everybody_gives(store):
+    judged_alike(store, 4, expected=1)
+    trial = hold_trial(Lake(store), RUN, parts=())
+    assert (trial.criteria, trial.one_sided) == ([], [])
