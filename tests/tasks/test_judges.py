@@ -285,3 +285,20 @@ def test_canaries_are_no_answers_that_everybody_gives(store):
     judged_alike(store, 4, expected=1)
     trial = hold_trial(Lake(store), RUN, parts=())
     assert (trial.criteria, trial.one_sided) == ([], [])
+
+
+def test_marks_are_compared_by_their_place_among_the_answers_shown(store):
+    """At the first place 1, 0.5 and an unreadable one, at the second 1 and 1."""
+    marks = [(0, 1.0), (0, 0.5), (0, None), (1, 1.0), (1, 1.0)]
+    given = (
+        {"judge_rollout_id": f"j{number}", "position": position, "mark": mark}
+        for number, (position, mark) in enumerate(marks)
+    )
+    rows(at(store, 1), "marks", *given)
+    columns = ("position", "n", "num_read", "mean", "top")
+    placed = hold_trial(Lake(store), RUN, parts=()).marks
+    assert [tuple(row[name] for name in columns) for row in placed] == [
+        (0, 3, 2, 0.75, 0.5),
+        (1, 2, 2, 1.0, 1.0),
+    ]
+    assert placed[0]["standard_error"] == pytest.approx(0.25)  # 0.354 / sqrt(2)

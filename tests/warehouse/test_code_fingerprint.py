@@ -487,3 +487,11 @@ def test_what_python_has_built_in_is_known_by_its_name():
 def test_an_object_that_is_called_has_to_be_a_function():
     with pytest.raises(ValueError, match=r"operator.itemgetter\('text'\): write it as a function"):
         fingerprint(operator.itemgetter("text"))
+
+
+def test_the_columns_of_a_table_are_part_of_its_recipe():
+    function = inspect.unwrap(ask)
+    one = make_recipe(function, {"count": 1}, PROMPTS)
+    other = make_recipe(function, {"count": 1}, ANSWERS)
+    assert one["code"] == other["code"] and one["params"] == other["params"]
+    assert one["key"] != other["key"]
