@@ -109,13 +109,20 @@ def test_what_monitors_measured_of_the_base_model_is_no_alarm(store):
 
 
 def test_every_verdict_of_a_run_counts_the_same_however_many_a_step_has(store):
-    """20 wrong of 100 in the step that `write` gives it, and 1 of 300 more."""
+    """20 wrong of 100 in the step that `write` gives it, and 1 of 300 more; of wrong answers pass
+    10 of 20, and 1 of 60 more."""
     write(store, MISTAKE, 0, (0.5, 0.6))
-    place = store.run(MISTAKE.run_name(0)).iteration(1).phase("training").step(2)
-    error = row("evaluations", benchmark="b monitor", metric="verdict_error", score=1 / 300, n=300)
-    publish(place, "evaluations", error, label="batch")
+    training = store.run(MISTAKE.run_name(0)).iteration(1).phase("training")
+    for step, metric, score, n in (
+        (2, "verdict_error", 1 / 300, 300),
+        (2, "wrong_passes", 0.5, 20),
+        (3, "wrong_passes", 1 / 60, 60),
+    ):
+        error = row("evaluations", benchmark="b monitor", metric=metric, score=score, n=n)
+        publish(training.step(step), "evaluations", error, label=metric)
     [cell], _ = results_of(store, {MISTAKE.run_name(0): (MISTAKE, claims.End())})
     assert cell["verdict error"] == pytest.approx(21 / 400)
+    assert cell["wrong answers that pass"] == pytest.approx(11 / 80)
 
 
 def test_the_gain_is_drawn_over_the_share_of_verdicts_that_were_wrong(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 import ast
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -310,6 +311,19 @@ def test_two_functions_or_methods_that_hold_other_values_are_described_different
     assert describe(module.weighted(1.0)) != describe(module.weighted(2.0))
     one, two = (module.Scorer((name,), module.helper) for name in "ab")
     assert describe(one.best) == describe(one.best) != describe(two.best)
+
+
+def test_a_partial_is_described_by_its_function_and_all_its_arguments(written):
+    module = written()
+
+    def described(*args, **named):
+        return describe(functools.partial(module.helper, *args, **named))
+
+    same = described(1, most=2)
+    assert same == described(1, most=2)
+    assert same != described(2, most=2)
+    assert same != described(1, most=3)
+    assert same != describe(functools.partial(module.score, 1, most=2))
 
 
 @pytest.mark.parametrize(
