@@ -96,12 +96,15 @@ def test_a_score_has_collapsed_two_standard_errors_of_the_difference_below_the_b
     assert cell["collapsed"] == collapsed
 
 
-def test_what_monitors_measured_of_the_base_model_is_no_alarm(store):
-    """A limit on flat groups, which an evaluation before training exceeds."""
+def test_only_what_monitors_measured_in_training_is_an_alarm(store):
+    """Flat groups of the base model, and a benchmark's measure of the same name, are beyond the
+    limit."""
     clean = Cell("spice", CLEAN, 0.0)
     write(store, clean, 0, (0.5, 0.6, 0.7))
     flat = row("evaluations", benchmark="batch monitor", metric="flat_group", score=1.0, n=100)
     publish(store.run(clean.run_name(0)).iteration(0).phase("monitor"), "evaluations", flat)
+    other = row("evaluations", benchmark="micro", metric="flat_group", score=1.0, n=100)
+    publish(store.run(clean.run_name(0)).iteration(1).phase("audit"), "evaluations", other)
     _, monitors = results_of(store, {clean.run_name(0): (clean, claims.End())})
     [limit] = [row for row in monitors if row["limit"] == "max_flat_group"]
     assert limit["now: false alarms"] == "0 of 1"
@@ -211,6 +214,15 @@ def test_a_run_is_healthy_if_it_gains_half_of_what_the_clean_runs_do(store):
     assert flat["proposed: false alarms"] == "0 of 2"
     assert flat["proposed: failures warned of"] == "1 of 1"
     assert flat["proposed: delay"] is None
+
+
+def test_a_run_that_collapsed_and_recovered_is_not_healthy(store):
+    clean = Cell("spice", CLEAN, 0.0)
+    write(store, clean, 0, (0.5, 0.6, 0.7))
+    write(store, MISTAKE, 0, (0.5, 0.3, 0.8))
+    runs = {cell.run_name(0): (cell, claims.End()) for cell in (clean, MISTAKE)}
+    cells, _ = results_of(store, runs)
+    assert [(cell["failed"], cell["collapsed"]) for cell in cells] == [(0, 0), (1, 1)]
 
 
 def test_falls_are_counted_from_scores_and_not_after_the_last_iteration(store):

@@ -92,6 +92,17 @@ def test_a_rubric_of_pitfalls_alone_is_refused(place):
         given_rubrics(place, table, tasks=tasks)
 
 
+def test_a_rubric_may_have_pitfalls_beside_what_earns(place):
+    criteria = [{"text": "Names it.", "weight": 1.0}, {"text": "Lies.", "weight": -2.0}]
+    given = json.dumps({"criteria": criteria})
+    table = publish(
+        place, "items", row("items", task_id="a", text="What?", references=[], given=given)
+    )
+    tasks = given_tasks(place, table, number=0, count=1, seed=0)
+    rubric = given_rubrics(place, table, tasks=tasks).rows()
+    assert [criterion["weight"] for criterion in rubric] == [1.0, -2.0]
+
+
 def test_tasks_come_all_before_any_comes_again_and_only_those_that_are_kept(place):
     tasks = publish(place, "tasks", *(row("tasks", task_id=str(i), text="?") for i in range(5)))
     how = {"size": 3, "seed": 0}

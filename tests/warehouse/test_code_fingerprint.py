@@ -16,6 +16,7 @@ import pytest
 import tasks
 from tasks.ask import ask
 from tasks.benchmarks.item_scores import score_items
+from tasks.processes.comparison_child import serve
 from tasks.prompt import Prompt, Template
 from tasks.read import read, reads
 from tasks.readers.copies import Instructions
@@ -509,3 +510,11 @@ def test_the_columns_of_a_table_are_part_of_its_recipe():
     other = make_recipe(function, {"count": 1}, ANSWERS)
     assert one["code"] == other["code"] and one["params"] == other["params"]
     assert one["key"] != other["key"]
+
+
+def test_the_code_that_a_stage_runs_in_other_processes_is_part_of_its_recipe():
+    function = inspect.unwrap(ask)
+    alone = make_recipe(function, {}, PROMPTS)
+    told = make_recipe(function, {}, PROMPTS, code=(serve, "tasks.processes.comparison_child"))
+    assert {"tasks.processes.comparison_child.serve"} <= told["code"].keys() - alone["code"].keys()
+    assert alone["key"] != told["key"]
