@@ -25,6 +25,12 @@ def test_the_interval_of_a_mean_is_that_of_students_test() -> None:
     assert (interval.low, interval.high) == pytest.approx((exact.low, exact.high))
 
 
+def test_two_seeds_have_a_wide_interval() -> None:
+    """12.7 standard errors, which are 0.1, on either side."""
+    interval = mean_interval([0.1, 0.3])
+    assert (interval.low, interval.high) == pytest.approx((0.2 - 1.2706, 0.2 + 1.2706), abs=1e-4)
+
+
 def test_a_single_seed_shows_nothing() -> None:
     verdict = judge([0.9], 0.0)
     assert verdict.says == "cannot tell"

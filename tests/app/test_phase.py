@@ -15,7 +15,7 @@ from flows.app.phase import play
 from flows.app.phase.figure import draw_diagram
 from flows.app.phase.grid import CLEAN, OWN, Cell, Grid
 from flows.app.phase.kept_findings import load
-from flows.app.phase.results import Results, propose
+from flows.app.phase.results import Results, first_alarm, propose
 from flows.settings import profile
 from flows.spice.config import Config
 from tests.support.rows import publish, row
@@ -322,6 +322,26 @@ def test_one_of_twenty_healthy_runs_may_raise_a_false_alarm():
     assert propose("max_x", [0.1 * n for n in range(20)], GRID) == pytest.approx(1.8)
     assert propose("min_x", [0.1 * n for n in range(20)], GRID) == pytest.approx(0.1)
     assert propose("max_x", [], GRID) is None
+
+
+def test_a_limit_on_a_distance_holds_on_both_sides_of_zero():
+    measured = [
+        {"run": "r", "iteration": 1, "highest": 0.1, "lowest": -0.1},
+        {"run": "r", "iteration": 2, "highest": 0.1, "lowest": -0.3},
+        {"run": "other", "iteration": 1, "highest": 0.9, "lowest": 0.9},
+    ]
+    assert first_alarm("max_gap", measured, "r", 0.2) == 2
+    assert first_alarm("max_gap", measured, "r", 0.3) is None
+    assert first_alarm("max_gap", measured, "r", None) is None
+
+
+def test_a_cell_has_collapsed_in_the_middle_of_its_collapses(store):
+    """In iterations 1 and 2."""
+    write(store, MISTAKE, 0, (0.5, 0.3, 0.3))
+    write(store, MISTAKE, 1, (0.5, 0.6, 0.3))
+    runs = {MISTAKE.run_name(seed): (MISTAKE, claims.End()) for seed in (0, 1)}
+    [cell], _ = results_of(store, runs)
+    assert (cell["collapsed"], cell["in iteration"]) == (2, 1.5)
 
 
 def test_every_cell_of_the_grid_is_a_configuration_without_alarms():

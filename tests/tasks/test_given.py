@@ -43,6 +43,16 @@ def test_no_item_comes_twice_before_the_others_have_come(place):
     assert sorted(name for draw in draws for name in draw) == sorted("abcde" * 2)
 
 
+def test_what_ends_one_round_comes_last_in_the_next(place):
+    """Of ten items the fourth draw of three takes the last one and two again; the fifth to seventh
+    take the seven others, and that one ends the second round, in the seventh."""
+    table = items(place, *"abcdefghij")
+    draws = [drawn(place, table, number, count=3) for number in range(7)]
+    last = (set("abcdefghij") - {name for draw in draws[:3] for name in draw}).pop()
+    assert last in draws[3]
+    assert last not in draws[4] and last not in draws[5]
+
+
 def test_items_that_fill_whole_draws_come_in_a_new_order_each_time(place):
     table = items(place, *"abcdef")
     laps = [
