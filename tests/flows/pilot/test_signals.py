@@ -91,10 +91,23 @@ def test_a_metric_is_the_mean_over_all_that_its_steps_measured(store: Store) -> 
     assert metric.value == pytest.approx(6 / 110)
 
 
+def score(place: Place, metric: str, share: float, n: int) -> None:
+    measured = {"benchmark": "monitor", "metric": metric, "score": share, "n": n}
+    publish(place, "evaluations", row("evaluations", policy="p", **measured), label=metric)
+
+
 def test_a_metric_without_a_limit_is_not_shown(place: Place, store: Store) -> None:
-    unlimited = {"benchmark": "label monitor", "metric": "label_share", "score": 0.9, "n": 10}
-    publish(place, "evaluations", row("evaluations", policy="p", **unlimited))
+    """`judge_error` may have a limit, which is not set; `label_share` has none."""
+    score(place, "judge_error", 0.9, n=10)
+    score(place, "label_share", 0.9, n=10)
     assert signals_of(store).metrics == ()
+
+
+def test_only_serious_findings_are_signals(place: Place, store: Store) -> None:
+    score(place, "label_error", 0.25, n=1000)  # wrong references: a warning
+    assert signals_of(store).findings == ()
+    score(place, "reward_error", 0.6, n=1000)
+    assert [finding.rule for finding in signals_of(store).findings] == ["rewards_at_chance"]
 
 
 def test_what_passed_a_filter_and_was_not_needed_is_told_from_what_failed(

@@ -56,7 +56,8 @@ def test_permuted_rewards_are_those_of_the_same_group_in_another_order():
 def test_rewards_are_permuted_if_the_settings_say_so(place, is_permuted):
     rewards = publish(place, "rewards", *paid().values())
     run: Any = SimpleNamespace(cfg=SimpleNamespace(seed=3))
-    given = permuted(run, place, SimpleNamespace(permuted=is_permuted), rewards)
+    settings: Any = SimpleNamespace(permuted=is_permuted)
+    given = permuted(run, place, settings, rewards)
     after = [reward["reward"] for reward in given.rows()]
     before = [reward["reward"] for reward in rewards.rows()]
     assert (after != before) == is_permuted
