@@ -9,6 +9,7 @@ from flows.pilot.signals import Signals, measure
 from flows.rzero.config import Config
 from flows.settings import profile
 from tests.support.rows import publish, row
+from warehouse.schemas import TABLES
 from warehouse.store import Place, Store
 
 
@@ -127,3 +128,13 @@ def test_what_passed_a_filter_and_was_not_needed_is_told_from_what_failed(
     [signal] = signals_of(store).filters
     assert (signal.num_candidates, signal.num_passed, signal.num_kept) == (4, 3, 1)
     assert signal.reasons == {"not needed": 2, "too easy": 1}
+
+
+def test_only_the_time_of_the_first_iteration_counts(store: Store) -> None:
+    for iteration, seconds in ((1, 3.0), (2, 50.0)):
+        recipe = {"key": "k", "stage": "tasks.match", "started_at": 0.0, "counts": {}}
+        place = store.run("r").iteration(iteration)
+        with store.draft(TABLES["matches"]) as draft:
+            draft.write([row("matches")])
+            store.publish(draft, place.address("matches"), {**recipe, "seconds": seconds})
+    assert signals_of(store).seconds == 3.0
