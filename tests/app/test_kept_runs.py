@@ -64,15 +64,21 @@ def write(store, run, *scores):
 
 
 def report(study=STUDY):
+    """The tables of the finished runs, which are kept."""
     runs = claims.finished(study)
     return claims.report(study, {variant: seeds for variant, seeds in runs.items() if seeds})
+
+
+def keep(study=STUDY):
+    """Keep the finished runs as a report does, without its tables, figure and page."""
+    claims.keep_finished(study, claims.finished(study))
 
 
 def test_seeds_of_two_stores_are_judged_together(stores, finished_runs, tmp_path):
     first = stores("first")
     write(first, STUDY.run_name(WHOLE, 0), 0.25, 0.5)
     write(first, STUDY.run_name(ONE_STEP, 0), 0.25, 0.375)
-    report()
+    keep()
     second = stores("second")
     write(second, STUDY.run_name(WHOLE, 1), 0.25, 0.75)
     text = report()
@@ -85,13 +91,13 @@ def test_seeds_of_two_stores_are_judged_together(stores, finished_runs, tmp_path
 def test_runs_of_another_machine_are_added(stores, finished_runs, monkeypatch, tmp_path):
     """Both have seed 0, of which the first stays; seed 1 is new."""
     write(stores("first"), STUDY.run_name(WHOLE, 0), 0.25, 0.5)
-    report()
+    keep()
     ours = claims.kept_file("toy")
     monkeypatch.setattr(claims, "BENCH", tmp_path / "another machine")
     other = stores("second")
     write(other, STUDY.run_name(WHOLE, 0), 0.25, 0.625)
     write(other, STUDY.run_name(WHOLE, 1), 0.25, 0.75)
-    report()
+    keep()
     theirs = claims.kept_file("toy")
     assert add(ours, theirs) == [STUDY.run_name(WHOLE, 1)]
     kept = KeptRuns.load(ours)
@@ -125,7 +131,7 @@ def test_the_page_draws_the_scores_of_kept_runs_too(stores, finished_runs):
 
 def test_a_kept_run_is_not_played_again_unless_asked_to(stores, finished_runs):
     write(stores("first"), STUDY.run_name(WHOLE, 0), 0.25, 0.5)
-    report()
+    keep()
     stores("second")
     claims.play_study(STUDY, [WHOLE], [0, 1])
     assert finished_runs == [STUDY.run_name(WHOLE, 1)]
@@ -137,7 +143,7 @@ def test_a_kept_run_is_not_played_again_unless_asked_to(stores, finished_runs):
 
 def test_a_run_with_other_settings_does_not_count(stores, finished_runs):
     write(stores("first"), STUDY.run_name(ONE_STEP, 0), 0.25, 0.5)
-    report()
+    keep()
     stores("second")
     changed = replace(STUDY, variants={WHOLE: {}, ONE_STEP: {"steps": 2}})
     assert claims.finished(STUDY)[ONE_STEP] == {Seed(STUDY, 0): claims.End(in_store=False)}
@@ -147,9 +153,9 @@ def test_a_run_with_other_settings_does_not_count(stores, finished_runs):
 def test_a_run_played_again_replaces_the_kept_one(stores, finished_runs):
     name = STUDY.run_name(WHOLE, 0)
     write(stores("first"), name, 0.25, 0.5)
-    report()
+    keep()
     write(stores("second"), name, 0.25, 0.625)
-    report()
+    keep()
     kept = KeptRuns.load(claims.kept_file("toy"))
     assert [row["score"] for row in kept.evaluations([name]).to_pylist()] == [0.25, 0.625]
 
@@ -159,10 +165,10 @@ def test_an_unfinished_run_of_the_store_does_not_replace_a_kept_one(
 ):
     name = STUDY.run_name(WHOLE, 0)
     write(stores("first"), name, 0.25, 0.5)
-    report()
+    keep()
     write(stores("second"), name, 0.25)
     monkeypatch.setattr(claims, "next_stage", lambda asked: ("iter-001/tasks: never made", ""))
-    report()
+    keep()
     kept = KeptRuns.load(claims.kept_file("toy"))
     assert [row["score"] for row in kept.evaluations([name]).to_pylist()] == [0.25, 0.5]
 
@@ -185,7 +191,7 @@ def test_a_claim_about_other_tables_rests_on_runs_of_the_store(stores, finished_
     )
     study = replace(STUDY, claims=(STUDY.claims[0], about_tasks))
     write(stores("first"), study.run_name(WHOLE, 0), 0.25, 0.5)
-    report(study)
+    keep(study)
     write(stores("second"), study.run_name(WHOLE, 1), 0.25, 0.5)
     text = report(study)
     [learns, has_tasks] = [line for line in text.splitlines() if "| check |" in line]
@@ -202,7 +208,7 @@ def test_a_threshold_that_was_written_down_before_a_kept_run_stays_so(stores, fi
         json.dumps({says: {"threshold": "above 0.2", "at": -1.0}})
     )
     write(first, STUDY.run_name(WHOLE, 0), 0.25, 0.5)
-    report()
+    keep()
     stores("second")
     text = report()
     assert "| above 0.2 | yes | 1 of 2 |" in text
@@ -219,7 +225,7 @@ def test_of_thresholds_written_down_twice_the_first_stays():
 def test_the_file_is_a_table_for_duckdb_with_the_version_of_the_project(stores, finished_runs):
     store = stores("first")
     write(store, STUDY.run_name(WHOLE, 0), 0.25, 0.5)
-    report()
+    keep()
     file = claims.kept_file("toy")
     rows = query(store.root, f"select run, iteration, score, version from '{file}' order by all")
     assert [(row["iteration"], row["score"]) for row in rows] == [(0, 0.25), (1, 0.5)]
@@ -283,7 +289,7 @@ def test_the_table_says_how_many_runs_used_a_gpu(stores, finished_runs):
 
 def test_how_long_runs_take_is_not_told_by_those_on_a_gpu(stores, finished_runs, monkeypatch):
     write(stores("first"), STUDY.run_name(WHOLE, 0), 0.25, 0.5)
-    report()
+    keep()
     stores("second")
     [whole, _] = claims.progress(STUDY)
     assert whole["minutes left"] == 0

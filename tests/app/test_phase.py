@@ -15,10 +15,11 @@ from flows.app.phase import play
 from flows.app.phase.figure import draw_diagram
 from flows.app.phase.grid import CLEAN, OWN, Cell, Grid
 from flows.app.phase.kept_findings import load
-from flows.app.phase.results import propose
+from flows.app.phase.results import Results, first_alarm, propose
 from flows.settings import profile
 from flows.spice.config import Config
 from tests.support.rows import publish, row
+from warehouse.query import snapshot
 from warehouse.store import Store
 
 GRID = replace(Grid.load(), methods={"spice": {"profile": "micro", "settings": {}}}, seeds=2)
@@ -49,38 +50,82 @@ def write(store, cell, seed, scores, flat_group=0.1):
             publish(place.phase("training").step(1), "evaluations", *rows, label="batch")
 
 
-def reported(store, tmp_path, runs):
-    """The rows of the three tables: cells, monitors and findings."""
+def results_of(store, runs):
+    """The rows of two tables: cells and monitors."""
+    cell_of = {name: cell for name, (cell, _) in runs.items()}
+    stopped = frozenset(name for name, (_, end) in runs.items() if end.alarm)
+    with snapshot(store.root, ["evaluations"], list(runs)) as ask:
+        results = Results(GRID, cell_of, stopped, ask)
+        return results.cells(), results.monitors()
+
+
+def reported_findings(tmp_path, runs):
+    """The rows of the table of findings in a report."""
     play.report(GRID, runs)
     lines = [json.loads(line) for line in (tmp_path / "bench" / "phase.jsonl").open()]
-    return (
-        [r for r in lines if "errors" in r],
-        [r for r in lines if "limit" in r],
-        [r for r in lines if "finding" in r],
-    )
+    return [line for line in lines if "finding" in line]
 
 
-def test_a_cell_has_the_gain_of_its_seeds_and_says_which_collapsed(store, tmp_path):
+def test_a_report_has_a_table_and_a_figure(store, tmp_path):
+    write(store, MISTAKE, 0, (0.5, 0.6))
+    play.report(GRID, {MISTAKE.run_name(0): (MISTAKE, claims.End())})
+    first = json.loads((tmp_path / "bench" / "phase.jsonl").open().readline())
+    assert (first["method"], first["errors"], first["seeds"]) == ("spice", "mistake", 1)
+    assert (tmp_path / "bench" / "phase.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_cell_has_the_gain_of_its_seeds_and_says_which_collapsed(store):
     """0.5 to 0.4: four standard errors of a difference, 0.022, below the base model."""
     write(store, MISTAKE, 0, (0.5, 0.6, 0.4))
     write(store, MISTAKE, 1, (0.5, 0.6, 0.56))
     runs = {MISTAKE.run_name(seed): (MISTAKE, claims.End()) for seed in (0, 1)}
-    [cell], _, _ = reported(store, tmp_path, runs)
+    [cell], _ = results_of(store, runs)
     assert (cell["errors"], cell["share"], cell["seeds"]) == ("mistake", 0.4, 2)
     assert cell["last"] - cell["before"] == pytest.approx(-0.02)
     assert (cell["collapsed"], cell["in iteration"]) == (1, 2)
     assert cell["verdict error"] == pytest.approx(0.2)
-    assert (tmp_path / "bench" / "phase.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_verdict_of_a_run_counts_the_same_however_many_a_step_has(store, tmp_path):
-    """20 wrong of 100 in the step that `write` gives it, and 1 of 300 more."""
+@pytest.mark.parametrize(("last", "collapsed"), [(0.456, 0), (0.454, 1)])
+def test_a_score_has_collapsed_two_standard_errors_of_the_difference_below_the_base_model(
+    store, last, collapsed
+):
+    """Both standard errors are near 0.0158, that of the difference 0.0223: the bound is 0.4554."""
+    write(store, MISTAKE, 0, (0.5, last))
+    [cell], _ = results_of(store, {MISTAKE.run_name(0): (MISTAKE, claims.End())})
+    assert cell["collapsed"] == collapsed
+
+
+def test_only_what_monitors_measured_in_training_is_an_alarm(store):
+    """Flat groups of the base model, and a benchmark's measure of the same name, are beyond the
+    limit."""
+    clean = Cell("spice", CLEAN, 0.0)
+    write(store, clean, 0, (0.5, 0.6, 0.7))
+    flat = row("evaluations", benchmark="batch monitor", metric="flat_group", score=1.0, n=100)
+    publish(store.run(clean.run_name(0)).iteration(0).phase("monitor"), "evaluations", flat)
+    other = row("evaluations", benchmark="micro", metric="flat_group", score=1.0, n=100)
+    publish(store.run(clean.run_name(0)).iteration(1).phase("audit"), "evaluations", other)
+    _, monitors = results_of(store, {clean.run_name(0): (clean, claims.End())})
+    [limit] = [row for row in monitors if row["limit"] == "max_flat_group"]
+    assert limit["now: false alarms"] == "0 of 1"
+    assert limit["proposed"] == pytest.approx(0.2)
+
+
+def test_every_verdict_of_a_run_counts_the_same_however_many_a_step_has(store):
+    """20 wrong of 100 in the step that `write` gives it, and 1 of 300 more; of wrong answers pass
+    10 of 20, and 1 of 60 more."""
     write(store, MISTAKE, 0, (0.5, 0.6))
-    place = store.run(MISTAKE.run_name(0)).iteration(1).phase("training").step(2)
-    error = row("evaluations", benchmark="b monitor", metric="verdict_error", score=1 / 300, n=300)
-    publish(place, "evaluations", error, label="batch")
-    [cell], _, _ = reported(store, tmp_path, {MISTAKE.run_name(0): (MISTAKE, claims.End())})
+    training = store.run(MISTAKE.run_name(0)).iteration(1).phase("training")
+    for step, metric, score, n in (
+        (2, "verdict_error", 1 / 300, 300),
+        (2, "wrong_passes", 0.5, 20),
+        (3, "wrong_passes", 1 / 60, 60),
+    ):
+        error = row("evaluations", benchmark="b monitor", metric=metric, score=score, n=n)
+        publish(training.step(step), "evaluations", error, label=metric)
+    [cell], _ = results_of(store, {MISTAKE.run_name(0): (MISTAKE, claims.End())})
     assert cell["verdict error"] == pytest.approx(21 / 400)
+    assert cell["wrong answers that pass"] == pytest.approx(11 / 80)
 
 
 def test_the_gain_is_drawn_over_the_share_of_verdicts_that_were_wrong(tmp_path, monkeypatch):
@@ -125,16 +170,16 @@ def test_a_run_that_only_the_kept_file_had_is_of_the_store_once_it_was_played_ag
 
 
 def test_a_run_that_stopped_by_itself_has_collapsed_in_the_iteration_that_it_did_not_end(
-    store, tmp_path
+    store,
 ):
     write(store, MISTAKE, 0, (0.5, 0.55))
     runs = {MISTAKE.run_name(0): (MISTAKE, claims.End("no rollout could be rewarded"))}
-    [cell], _, _ = reported(store, tmp_path, runs)
+    [cell], _ = results_of(store, runs)
     assert (cell["collapsed"], cell["in iteration"]) == (1, 2)
 
 
 def test_a_limit_is_proposed_from_healthy_runs_and_its_delay_counted_from_the_collapse(
-    store, tmp_path
+    store,
 ):
     """Clean runs reach shares of flat groups of 0.2 and 0.3. A limit of 0.3 raises no alarm in
     them, and raises one in iteration 1 of the run that collapses in iteration 2: a delay of -1."""
@@ -144,7 +189,7 @@ def test_a_limit_is_proposed_from_healthy_runs_and_its_delay_counted_from_the_co
     write(store, MISTAKE, 0, (0.5, 0.5, 0.3), flat_group=0.4)
     runs = {clean.run_name(0): (clean, claims.End()), clean.run_name(1): (clean, claims.End())}
     runs |= {MISTAKE.run_name(0): (MISTAKE, claims.End())}
-    _, monitors, _ = reported(store, tmp_path, runs)
+    _, monitors = results_of(store, runs)
     [flat] = [r for r in monitors if r["limit"] == "max_flat_group"]
     assert flat["now"] == 0.95
     assert flat["now: failures warned of"] == "0 of 1"
@@ -153,7 +198,7 @@ def test_a_limit_is_proposed_from_healthy_runs_and_its_delay_counted_from_the_co
     assert (flat["proposed: failures warned of"], flat["proposed: delay"]) == ("1 of 1", -1)
 
 
-def test_a_run_is_healthy_if_it_gains_half_of_what_the_clean_runs_do(store, tmp_path):
+def test_a_run_is_healthy_if_it_gains_half_of_what_the_clean_runs_do(store):
     """A limit is also one of runs with errors that learn, here 0.16 instead of 0.04; of a run that
     gains too little it may warn, and there is no delay, because it did not collapse."""
     clean = Cell("spice", CLEAN, 0.0)
@@ -162,7 +207,7 @@ def test_a_run_is_healthy_if_it_gains_half_of_what_the_clean_runs_do(store, tmp_
     write(store, mild, 0, (0.5, 0.55, 0.6), flat_group=0.08)
     write(store, MISTAKE, 0, (0.5, 0.55, 0.59), flat_group=0.1)
     runs = {cell.run_name(0): (cell, claims.End()) for cell in (clean, mild, MISTAKE)}
-    cells, monitors, _ = reported(store, tmp_path, runs)
+    cells, monitors = results_of(store, runs)
     assert [(cell["failed"], cell["collapsed"]) for cell in cells] == [(0, 0), (0, 0), (1, 0)]
     [flat] = [r for r in monitors if r["limit"] == "max_flat_group"]
     assert flat["proposed"] == pytest.approx(0.16)
@@ -171,7 +216,16 @@ def test_a_run_is_healthy_if_it_gains_half_of_what_the_clean_runs_do(store, tmp_
     assert flat["proposed: delay"] is None
 
 
-def test_falls_are_counted_from_scores_and_not_after_the_last_iteration(store, tmp_path):
+def test_a_run_that_collapsed_and_recovered_is_not_healthy(store):
+    clean = Cell("spice", CLEAN, 0.0)
+    write(store, clean, 0, (0.5, 0.6, 0.7))
+    write(store, MISTAKE, 0, (0.5, 0.3, 0.8))
+    runs = {cell.run_name(0): (cell, claims.End()) for cell in (clean, MISTAKE)}
+    cells, _ = results_of(store, runs)
+    assert [(cell["failed"], cell["collapsed"]) for cell in cells] == [(0, 0), (1, 1)]
+
+
+def test_falls_are_counted_from_scores_and_not_after_the_last_iteration(store):
     """What earlier versions measured under that name does not count: here 5 falls of a clean run.
     The monitor looks at the scores before an iteration, so a fall in the last one is too late."""
     clean = Cell("spice", CLEAN, 0.0)
@@ -183,7 +237,7 @@ def test_falls_are_counted_from_scores_and_not_after_the_last_iteration(store, t
     place = store.run(clean.run_name(0)).iteration(1).phase("monitor")
     publish(place, "evaluations", other, label="course")
     runs = {cell.run_name(0): (cell, claims.End()) for cell in (clean, MISTAKE, late)}
-    _, monitors, _ = reported(store, tmp_path, runs)
+    _, monitors = results_of(store, runs)
     [falls] = [r for r in monitors if r["limit"] == "max_falls"]
     assert falls["now: false alarms"] == "0 of 1"
     assert (falls["now: failures warned of"], falls["now: delay"]) == ("1 of 2", 0)
@@ -197,7 +251,7 @@ def test_findings_are_counted_by_the_share_of_errors_and_outlive_the_store(
     write(store, clean, 0, (0.5, 0.6, 0.7))
     write(store, MISTAKE, 0, (0.5, 0.6, 0.4))
     runs = {clean.run_name(0): (clean, claims.End()), MISTAKE.run_name(0): (MISTAKE, claims.End())}
-    _, _, findings = reported(store, tmp_path, runs)
+    findings = reported_findings(tmp_path, runs)
     [falls] = [r for r in findings if r["finding"] == "score_falls"]
     assert (falls["clean"], falls["own verdicts"]) == ("0 of 1", "0 of 0")
     assert (falls["share 40%"], falls["share 10%"]) == ("1 of 1", "0 of 0")
@@ -205,7 +259,7 @@ def test_findings_are_counted_by_the_share_of_errors_and_outlive_the_store(
 
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "other"))
     runs = {name: (cell, claims.End(in_store=False)) for name, (cell, _) in runs.items()}
-    assert reported(store, tmp_path, runs)[2] == findings
+    assert reported_findings(tmp_path, runs) == findings
 
 
 @pytest.mark.parametrize("year", [1960, 2100])
@@ -268,6 +322,26 @@ def test_one_of_twenty_healthy_runs_may_raise_a_false_alarm():
     assert propose("max_x", [0.1 * n for n in range(20)], GRID) == pytest.approx(1.8)
     assert propose("min_x", [0.1 * n for n in range(20)], GRID) == pytest.approx(0.1)
     assert propose("max_x", [], GRID) is None
+
+
+def test_a_limit_on_a_distance_holds_on_both_sides_of_zero():
+    measured = [
+        {"run": "r", "iteration": 1, "highest": 0.1, "lowest": -0.1},
+        {"run": "r", "iteration": 2, "highest": 0.1, "lowest": -0.3},
+        {"run": "other", "iteration": 1, "highest": 0.9, "lowest": 0.9},
+    ]
+    assert first_alarm("max_gap", measured, "r", 0.2) == 2
+    assert first_alarm("max_gap", measured, "r", 0.3) is None
+    assert first_alarm("max_gap", measured, "r", None) is None
+
+
+def test_a_cell_has_collapsed_in_the_middle_of_its_collapses(store):
+    """In iterations 1 and 2."""
+    write(store, MISTAKE, 0, (0.5, 0.3, 0.3))
+    write(store, MISTAKE, 1, (0.5, 0.6, 0.3))
+    runs = {MISTAKE.run_name(seed): (MISTAKE, claims.End()) for seed in (0, 1)}
+    [cell], _ = results_of(store, runs)
+    assert (cell["collapsed"], cell["in iteration"]) == (2, 1.5)
 
 
 def test_every_cell_of_the_grid_is_a_configuration_without_alarms():

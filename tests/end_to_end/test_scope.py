@@ -122,9 +122,9 @@ def test_the_demo_shows_held_out_scores_and_no_monitors(site: Site, played: str)
 
 def test_sampling_and_training_see_the_same_log_probabilities(site: Site, played: str) -> None:
     """One step on its own rollouts is on-policy: rho is 1 up to rounding."""
-    for row in site.rows(
-        f"select metrics['mean_ratio'] as rho from updates where run = '{played}'"
-    ):
+    updates = site.rows(f"select metrics['mean_ratio'] as rho from updates where run = '{played}'")
+    assert updates
+    for row in updates:
         assert row["rho"] == pytest.approx(1, abs=1e-4)
 
 

@@ -131,6 +131,23 @@ def test_a_player_goes_on_from_its_last_weights_and_optimizer_state(bench, store
     assert store.get(second.address("updates")).rows()[-1]["role"] == "solver"
 
 
+@pytest.mark.parametrize(("rows_per_step", "is_shuffled"), [(4, True), (None, False)])
+def test_rows_are_shuffled_anew_for_every_update_of_several_steps(
+    bench, store, rows_per_step, is_shuffled
+):
+    player = bench.run.player("solver")
+    orders = []
+    for step in (1, 2):
+        at = store.run("r").iteration(1).phase("solver").step(step)
+        player = bench.learn(at, player, *[1.0] * 8, rows_per_step=rows_per_step)
+        rows = store.get(at.address("batches")).rows()
+        orders.append([datum["rollout_id"] for datum in rows])
+    in_order = [f"t{number}" for number in range(8)]
+    assert sorted(orders[0]) == sorted(orders[1]) == in_order
+    assert (orders[0] != orders[1]) == is_shuffled
+    assert (in_order not in orders) == is_shuffled
+
+
 def test_a_learning_rate_decays_over_the_updates_of_a_player(bench, store):
     bench.settings = GRPOSettings(learning_rate=0.5, decay_updates=2)
     player = bench.run.player("solver")

@@ -73,6 +73,31 @@ def verdicts(place, errors, texts=("7", "8", "8", "9"), num_tasks=1, reference=R
     return by_task, errs
 
 
+def test_verdicts_without_a_truth_and_answers_without_a_verdict_are_not_measured():
+    tasks: Any = [
+        row("tasks", task_id="known", text="a question", reference=RIGHT),
+        row("tasks", task_id="unknown", text="a question", reference=None),
+    ]
+    # answer, its task, its text, the verdict on it
+    given = [("a", "known", "7", False), ("b", "known", "8", True), ("c", "known", "8", False)]
+    left_out = [("d", "known", "8", None), ("e", "unknown", "8", True)]
+    answers: Any = [
+        row("answers", rollout_id=name, task_id=task, answer=text)
+        for name, task, text, _ in [*given, *left_out]
+    ]
+    matches: Any = [
+        row("matches", rollout_id=name, task_id=task, matched=matched)
+        for name, task, _, matched in [*given, *left_out]
+    ]
+    assert list(verdict_errors(matches, answers, tasks, oracle=oracle)) == [
+        ("verdict_error", 1.0),
+        ("verdict_error", 1.0),
+        ("wrong_passes", 1.0),
+        ("verdict_error", 0.0),
+        ("wrong_passes", 0.0),
+    ]
+
+
 TRUTH = [True, False, False, False]
 
 

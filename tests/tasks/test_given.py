@@ -43,6 +43,16 @@ def test_no_item_comes_twice_before_the_others_have_come(place):
     assert sorted(name for draw in draws for name in draw) == sorted("abcde" * 2)
 
 
+def test_what_ends_one_round_comes_last_in_the_next(place):
+    """Of ten items the fourth draw of three takes the last one and two again; the fifth to seventh
+    take the seven others, and that one ends the second round, in the seventh."""
+    table = items(place, *"abcdefghij")
+    draws = [drawn(place, table, number, count=3) for number in range(7)]
+    last = (set("abcdefghij") - {name for draw in draws[:3] for name in draw}).pop()
+    assert last in draws[3]
+    assert last not in draws[4] and last not in draws[5]
+
+
 def test_items_that_fill_whole_draws_come_in_a_new_order_each_time(place):
     table = items(place, *"abcdef")
     laps = [
@@ -90,6 +100,17 @@ def test_a_rubric_of_pitfalls_alone_is_refused(place):
     tasks = given_tasks(place, table, number=0, count=1, seed=0)
     with pytest.raises(ValueError, match="a: none of its criteria has a positive weight"):
         given_rubrics(place, table, tasks=tasks)
+
+
+def test_a_rubric_may_have_pitfalls_beside_what_earns(place):
+    criteria = [{"text": "Names it.", "weight": 1.0}, {"text": "Lies.", "weight": -2.0}]
+    given = json.dumps({"criteria": criteria})
+    table = publish(
+        place, "items", row("items", task_id="a", text="What?", references=[], given=given)
+    )
+    tasks = given_tasks(place, table, number=0, count=1, seed=0)
+    rubric = given_rubrics(place, table, tasks=tasks).rows()
+    assert [criterion["weight"] for criterion in rubric] == [1.0, -2.0]
 
 
 def test_tasks_come_all_before_any_comes_again_and_only_those_that_are_kept(place):

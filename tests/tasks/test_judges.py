@@ -182,3 +182,123 @@ def test_votes_are_held_against_the_rule_and_gates_against_the_auditor(store):
     found = {(row["what"], row["standard"]): row["agreement"] for row in trial.overall}
     assert found == {("gate source", "auditor"): 0.0, ("vote", "rule"): 0.5}
     assert [row["num_disputed"] for row in trial.asked_again] == [1]
+
+
+def test_what_the_auditor_says_is_no_verdict_and_what_a_gate_refused_was_not_audited(store):
+    """People agree with the auditor's reply, which no standard is held against."""
+    gate = {"task_id": "t", "kind": "model"}
+    rows(
+        at(store, 1),
+        "gates",
+        {**gate, "gate": "passed it", "passed": True, "judge_rollout_id": "g"},
+        {**gate, "gate": "refused it", "passed": False, "judge_rollout_id": "f"},
+        {**gate, "gate": "auditor", "passed": True, "judge_rollout_id": "h"},
+    )
+    label = {"kind": "verdict", "subject": "h", "labeller": "me", "opinion": "good"}
+    rows(store.run(RUN), "annotations", label)
+    held = query(store.root, "select what, standard, truth from verdicts order by all")
+    assert [tuple(verdict.values()) for verdict in held] == [("gate passed it", "auditor", 1)]
+
+
+def test_a_task_is_sound_only_if_every_audit_says_so(store):
+    gate = {"task_id": "t", "kind": "model"}
+    rows(
+        at(store, 1),
+        "gates",
+        {**gate, "gate": "source", "passed": True, "judge_rollout_id": "g"},
+        {**gate, "gate": "auditor", "passed": True, "judge_rollout_id": "h"},
+    )
+    again = {**gate, "gate": "auditor", "passed": False, "judge_rollout_id": "i"}
+    rows(at(store, 2), "gates", again)
+    held = query(store.root, "select standard, truth from verdicts")
+    assert [tuple(verdict.values()) for verdict in held] == [("auditor", 0)]
+
+
+def test_criteria_are_not_compared_with_a_rule(store):
+    """A task may have a reference and criteria: the rule is about the answer as a whole."""
+    place = at(store, 1)
+    given = {"rollout_id": "a", "task_id": "t", "criterion_id": "t-0", "judge_rollout_id": "j"}
+    rows(place, "judgments", {**given, "verdict": 0})
+    rows(place, "matches", {"rollout_id": "a", "task_id": "t", "matched": True})
+    assert query(store.root, "select * from verdicts") == []
+
+
+def test_a_false_pass_is_a_yes_where_the_truth_is_no(store):
+    """Two verdicts pass wrongly and one fails wrongly."""
+    verdicts = [(1, 0), (1, 0), (0, 1), (1, 1)]
+    judgments = (
+        {"rollout_id": "a", "criterion_id": str(n), "verdict": verdict, "oracle": truth}
+        for n, (verdict, truth) in enumerate(verdicts)
+    )
+    rows(at(store, 1), "judgments", *judgments)
+    [overall] = hold_trial(Lake(store), RUN, parts=()).overall
+    assert (overall["num_right"], overall["num_false_pass"], overall["num_false_fail"]) == (1, 2, 1)
+
+
+def test_verdicts_that_are_asked_again_are_compared_in_pairs_and_with_chance(store):
+    """Of 1, 1 and 0 one pair in three agrees, of 1, 1 and 1 all do: 2/3. Five of six verdicts are
+    yes, so two drawn from all of them agree in 25/36 + 1/36. Another iteration asks anew."""
+    texts = [{"rollout_id": name, "answer": "same"} for name in "abcd"]
+    rows(at(store, 1), "answers", *texts)
+    verdicts = {"t-0": (1, 1, 0), "t-1": (1, 1, 1)}
+    judgments = (
+        {"rollout_id": name, "criterion_id": criterion, "verdict": verdict}
+        for criterion, of_answers in verdicts.items()
+        for name, verdict in zip("abc", of_answers, strict=True)
+    )
+    rows(at(store, 1), "judgments", *judgments)
+    rows(at(store, 2), "judgments", {"rollout_id": "d", "criterion_id": "t-0", "verdict": 0})
+    [again] = hold_trial(Lake(store), RUN, parts=()).asked_again
+    counts = [again[name] for name in ("num_things", "num_verdicts", "num_disputed")]
+    assert counts == [2, 6, 1]
+    assert (again["agreement"], again["chance"]) == pytest.approx((2 / 3, 26 / 36))
+
+
+def judged_alike(store, num_answers: int, **given) -> None:
+    """A criterion that each of some answers meets, though one of them should not."""
+    judgments = (
+        {
+            "rollout_id": f"a{number}",
+            "task_id": "t",
+            "criterion_id": "t-0",
+            "verdict": 1,
+            "oracle": int(number > 0),
+            **given,
+        }
+        for number in range(num_answers)
+    )
+    rows(at(store, 1), "judgments", *judgments)
+
+
+@pytest.mark.parametrize(("num_answers", "num_all"), [(4, [1]), (3, [])])
+def test_a_criterion_that_everybody_meets_is_counted_if_it_was_judged_often(
+    store, num_answers, num_all
+):
+    judged_alike(store, num_answers)
+    trial = hold_trial(Lake(store), RUN, parts=())
+    assert [row["num_all"] for row in trial.criteria] == num_all
+    assert [row["num_all_wrong"] for row in trial.criteria] == num_all
+    assert [row["met_by"] for row in trial.one_sided] == ["everybody"] * len(num_all)
+
+
+def test_canaries_are_no_answers_that_everybody_gives(store):
+    judged_alike(store, 4, expected=1)
+    trial = hold_trial(Lake(store), RUN, parts=())
+    assert (trial.criteria, trial.one_sided) == ([], [])
+
+
+def test_marks_are_compared_by_their_place_among_the_answers_shown(store):
+    """At the first place 1, 0.5 and an unreadable one, at the second 1 and 1."""
+    marks = [(0, 1.0), (0, 0.5), (0, None), (1, 1.0), (1, 1.0)]
+    given = (
+        {"judge_rollout_id": f"j{number}", "position": position, "mark": mark}
+        for number, (position, mark) in enumerate(marks)
+    )
+    rows(at(store, 1), "marks", *given)
+    columns = ("position", "n", "num_read", "mean", "top")
+    placed = hold_trial(Lake(store), RUN, parts=()).marks
+    assert [tuple(row[name] for name in columns) for row in placed] == [
+        (0, 3, 2, 0.75, 0.5),
+        (1, 2, 2, 1.0, 1.0),
+    ]
+    assert placed[0]["standard_error"] == pytest.approx(0.25)  # 0.354 / sqrt(2)

@@ -100,3 +100,23 @@ def test_a_column_that_rewards_lack_is_refused(place):
     scores = publish(place, "rewards", row("rewards", rollout_id="a", task_id="t", reward=1.0))
     with pytest.raises(ValueError, match="rewards have no column role"):
         normalise(place, scores, scheme="centre", within=("role",))
+
+
+@pytest.mark.parametrize(("by", "table"), [("task_id", "selections"), ("group_id", "groups")])
+def test_only_what_a_filter_kept_is_compared_and_yielded(place, by, table):
+    """Of the rewards 1, 0 and 9 the last is of a task, and of a group, that was dropped."""
+    given = [("a", 1.0), ("b", 0.0), ("c", 9.0)]
+    rewards = [
+        row("rewards", rollout_id=name, group_id=name, task_id=name, reward=reward)
+        for name, reward in given
+    ]
+    decisions = [row(table, **{"task_id": name, by: name, "kept": name != "c"}) for name in "abc"]
+    compared = normalise(
+        place,
+        publish(place, "rewards", *rewards),
+        scheme="centre",
+        within=(),
+        chosen=publish(place, table, *decisions),
+        by=by,
+    ).rows()
+    assert [(row["rollout_id"], row["advantage"]) for row in compared] == [("a", 0.5), ("b", -0.5)]

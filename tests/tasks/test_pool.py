@@ -156,6 +156,14 @@ def test_solved_tasks_leave_a_pool_of_unsolved_ones(place):
     assert reasons(second) == {"a": "score too high", "c": "score too low"}
 
 
+def test_a_new_entry_needs_a_score_to_enter_and_an_old_one_does_not():
+    """Rounding may put a mean just below the bound that it equals."""
+    scores = {"old": 0.1, "low": 0.69, "none": None, "equal": 0.7 - 1e-12, "high": 0.9}
+    entries = [{"text": text, "score": score} for text, score in scores.items()]
+    out = ["score too low to enter", "no score"]
+    assert leaving(entries, 1, PoolRules(enters_from=0.7)) == [None, *out, None, None]
+
+
 def test_a_mean_that_rounding_puts_beyond_the_bound_that_it_equals_stays(place):
     rules = PoolRules(highest_score=0.3, lowest_score=0.3)
     first = pool(place.step(1), tasks=tasks(place.step(1), "a", "b"), rules=rules)
@@ -238,6 +246,12 @@ def test_least_used_first_goes_round_the_pool_over_steps(place):
 
 def weigh(entry):
     return {"a": 3.0, "b": 1.0, "c": 0.0}[entry["entry_id"]]
+
+
+def test_how_often_an_entry_was_used_changes_no_draw_unless_asked_to(place):
+    fresh = pool(place.step(1), tasks=tasks(place.step(1), *"abcdefgh"))
+    used = pool(place.step(2), previous=fresh, draws=draws(place, *"aab"))
+    assert drawn(place.step(3), fresh, 8, epoch="e") == drawn(place.step(4), used, 8, epoch="e")
 
 
 def test_weights_make_entries_come_early_in_proportion(place):

@@ -80,6 +80,14 @@ def test_labels_of_people_decide_and_each_pair_says_whose(place):
     assert found["why"] == "chosen: good (ben); rejected: bad (ann), hack (ben)"
 
 
+@pytest.mark.parametrize("opinion", ["unsure", None])
+def test_who_is_not_sure_of_a_verdict_says_nothing(place, opinion):
+    replies = [reply(f"v{i}", "p", [i], sample=i) for i in range(2)]
+    votes = [row("votes", judge_rollout_id=f"v{i}", vote=i) for i in range(2)]
+    found = find(place, replies, votes=votes, annotations=[label("v0", opinion, "verdict")])
+    assert chosen_and_rejected(found) == []
+
+
 def test_a_label_of_one_verdict_tells_which_of_all_verdicts_on_the_prompt_are_right(place):
     replies = [reply(f"v{i}", "p", [i], sample=i) for i in range(4)]
     votes = [

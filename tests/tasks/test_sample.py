@@ -71,6 +71,15 @@ def test_equal_seeds_draw_alike_and_others_do_not(documents):
     assert ids(draw(documents, 9)) != ids(draw(documents, 9, epoch="f"))
 
 
+def test_another_seed_draws_other_types_and_turns_under_other_ids(documents):
+    first, second = (draw(documents, 40, seed=seed) for seed in (0, 1))
+    for column in ("task_type", "search_turns"):
+        assert [sample[column] for sample in first] != [sample[column] for sample in second]
+    assert not {sample["sample_id"] for sample in first} & {
+        sample["sample_id"] for sample in second
+    }
+
+
 def test_no_document_comes_twice_before_all_came_once(documents):
     drawn = ids(draw(documents, 20))
     whole = {f"d{i}" for i in range(9)}

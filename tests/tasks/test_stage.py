@@ -1,3 +1,4 @@
+import contextlib
 import importlib
 import logging
 import os
@@ -18,7 +19,7 @@ from tests.support.rows import publish, row
 from warehouse import status
 from warehouse.draft import PART, Draft
 from warehouse.schemas import GATES, ROLLOUTS, SAMPLES, TABLES
-from warehouse.store import Table
+from warehouse.store import Store, Table
 
 
 class Size(BaseModel):
@@ -83,6 +84,23 @@ def test_what_is_fresh_is_not_made_again(place, said):
     assert calls == ["draw"]
     assert again.rows() == first.rows()
     assert said()[-1] == "r/iter-001/solver/step-002/samples: fresh, 2 rows"
+
+
+def test_what_another_process_made_meanwhile_is_not_made_again(place, monkeypatch):
+    """The other process has the lock first: it makes the table while this one waits."""
+    calls = []
+    lock = Store.lock
+
+    @contextlib.contextmanager
+    def waiting(store, address):
+        monkeypatch.setattr(Store, "lock", lock)
+        draw(place, calls=calls)
+        with lock(store, address):
+            yield
+
+    monkeypatch.setattr(Store, "lock", waiting)
+    assert draw(place, calls=calls).num_rows == 2
+    assert calls == ["draw"]
 
 
 def test_tools_are_no_part_of_the_recipe(place):

@@ -1,5 +1,6 @@
 import ast
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -15,6 +16,7 @@ import pytest
 import tasks
 from tasks.ask import ask
 from tasks.benchmarks.item_scores import score_items
+from tasks.processes.comparison_child import serve
 from tasks.prompt import Prompt, Template
 from tasks.read import read, reads
 from tasks.readers.copies import Instructions
@@ -312,6 +314,19 @@ def test_two_functions_or_methods_that_hold_other_values_are_described_different
     assert describe(one.best) == describe(one.best) != describe(two.best)
 
 
+def test_a_partial_is_described_by_its_function_and_all_its_arguments(written):
+    module = written()
+
+    def described(*args, **named):
+        return describe(functools.partial(module.helper, *args, **named))
+
+    same = described(1, most=2)
+    assert same == described(1, most=2)
+    assert same != described(2, most=2)
+    assert same != described(1, most=3)
+    assert same != describe(functools.partial(module.score, 1, most=2))
+
+
 @pytest.mark.parametrize(
     ("kind", "old", "new", "names"),
     [
@@ -487,3 +502,19 @@ def test_what_python_has_built_in_is_known_by_its_name():
 def test_an_object_that_is_called_has_to_be_a_function():
     with pytest.raises(ValueError, match=r"operator.itemgetter\('text'\): write it as a function"):
         fingerprint(operator.itemgetter("text"))
+
+
+def test_the_columns_of_a_table_are_part_of_its_recipe():
+    function = inspect.unwrap(ask)
+    one = make_recipe(function, {"count": 1}, PROMPTS)
+    other = make_recipe(function, {"count": 1}, ANSWERS)
+    assert one["code"] == other["code"] and one["params"] == other["params"]
+    assert one["key"] != other["key"]
+
+
+def test_the_code_that_a_stage_runs_in_other_processes_is_part_of_its_recipe():
+    function = inspect.unwrap(ask)
+    alone = make_recipe(function, {}, PROMPTS)
+    told = make_recipe(function, {}, PROMPTS, code=(serve, "tasks.processes.comparison_child"))
+    assert {"tasks.processes.comparison_child.serve"} <= told["code"].keys() - alone["code"].keys()
+    assert alone["key"] != told["key"]

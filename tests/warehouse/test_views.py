@@ -1,3 +1,4 @@
+import itertools
 import os
 from pathlib import Path
 
@@ -234,18 +235,23 @@ def test_a_table_right_under_an_iteration_has_no_phase(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("phase", ["fine-tuning", "probe_2", "Phase.2", None])
-@pytest.mark.parametrize("step", [7, None])
-@pytest.mark.parametrize("label", ["grade", "a.b-1", None])
-def test_a_row_stands_where_the_address_of_its_table_says(tmp_path, phase, step, label):
+def test_a_row_stands_where_the_address_of_its_table_says(tmp_path):
+    """Every combination of a phase, a step and a label, each in a table of its own."""
     store = Store(tmp_path)
-    place = Place(store, Address("r", iteration=2, phase=phase, step=step))
-    publish(place, "samples", row("samples"), label=label)
-    expected = {"run": "r", "iteration": 2, "phase": phase, "step": step, "label": label}
-    places = "select run, iteration, phase, step, label from samples"
-    assert query(tmp_path, places) == [expected]
+    phases = ("fine-tuning", "probe_2", "Phase.2", None)
+    labels = ("grade", "a.b-1", None)
+    expected = set()
+    for phase, step, label in itertools.product(phases, (7, None), labels):
+        place = Place(store, Address("r", iteration=2, phase=phase, step=step))
+        sample_id = f"{phase} {step} {label}"
+        publish(place, "samples", row("samples", sample_id=sample_id), label=label)
+        expected.add((sample_id, "r", 2, phase, step, label))
+    places = "select sample_id, run, iteration, phase, step, label from samples"
+    rows = [tuple(found.values()) for found in query(tmp_path, places)]
+    assert len(rows) == 24 and set(rows) == expected
     with connect(tmp_path) as searching:
-        assert searching.sql(places).fetchall() == [tuple(expected.values())]
+        rows = searching.sql(places).fetchall()
+    assert len(rows) == 24 and set(rows) == expected
 
 
 def test_views_see_what_is_published_after_them_and_nothing_unpublished(tmp_path):

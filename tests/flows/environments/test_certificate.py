@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.environments.certificate import certificate, wilson
+from flows.environments.certificate import Share, certificate, wilson
 from tasks.monitors.monitor import OF
 from tests.support.rows import publish, row
 
@@ -13,6 +13,11 @@ def test_the_interval_is_wilsons():
     # worked by hand: p = 0.95, n = 200, z = 1.96: centre .9415, half width .0311
     assert wilson(190, 200) == pytest.approx((0.9104, 0.9726), abs=1e-4)
     assert wilson(0, 5)[0] == 0.0 and wilson(5, 5)[1] == pytest.approx(1.0)
+
+
+def test_a_share_stands_with_its_interval():
+    share = Share("auditor", "kept tasks", n=200, valid=190)
+    assert (share.share, share.low, share.high) == pytest.approx((0.95, 0.9104, 0.9726), abs=1e-4)
 
 
 def test_a_share_of_no_task_is_refused():

@@ -8,7 +8,7 @@ import pytest
 
 from flows.mae.config import Config
 from flows.mae.rewards import judge_rewards, proposer_rewards, solver_rewards
-from flows.mae.roles import Roles, tagged
+from flows.mae.roles import Roles, in_line, read_yes, tagged
 from flows.run import Role
 from flows.settings import profile
 from tasks.read import UNANSWERED
@@ -136,6 +136,12 @@ def test_without_a_readable_mark_there_is_no_reward(quality, solved):
     assert (paid["reward"], paid["unscorable"]) == (None, "no readable mark")
 
 
+def test_the_quality_of_a_question_is_kept_though_its_answers_have_no_mark():
+    """Whether a question enters the pool depends on its quality alone."""
+    assert proposed([0.5], [None])["components"] == {"format": 1.0, "quality": 0.5}
+    assert proposed([None], [1.0])["components"] == {"format": 1.0}
+
+
 def test_an_unreadable_answer_is_a_failure_and_one_that_was_never_sampled_does_not_count():
     """One of three attempts is right, one gives no answer, and one is an engine failure:
     difficulty 1/2."""
@@ -252,6 +258,25 @@ def test_one_pair_of_tags_is_worth_all_several_half_and_none_nothing(reply, form
         MARKS, rollout, row("prompts", prompt_id="p", task_id="q")
     )  # pyright: ignore[reportArgumentType]
     assert (read["format"], read.get("mark")) == ({"total": form}, value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "form", "value"), [("yes", 1.0, 1.0), ("no", 1.0, 0.0), ("perhaps", 0.0, None)]
+)
+def test_a_mark_in_a_line_has_the_whole_format_reward_if_it_can_be_read(reply, form, value):
+    rollout: Any = row(
+        "rollouts", rollout_id="r", reply=reply, finish_reason="final", turns=[turn(reply)]
+    )
+    prompt: Any = row("prompts", prompt_id="p", task_id="q")
+    (read,) = in_line("mark", read_yes).rows(MARKS, rollout, prompt)
+    assert (read["format"], read.get("mark")) == ({"total": form}, value)
+
+
+def test_a_line_that_was_never_sampled_has_no_format():
+    rollout: Any = row("rollouts", rollout_id="r", reply=None, finish_reason="error", turns=None)
+    prompt: Any = row("prompts", prompt_id="p", task_id="q")
+    (read,) = in_line("mark", read_yes).rows(MARKS, rollout, prompt)
+    assert (read["format"], read.get("mark")) == ({"total": 0.0}, None)
 
 
 def test_every_role_is_asked_as_the_settings_say():

@@ -99,6 +99,53 @@ def test_each_fault_is_named_with_its_number(changed: dict, outlook: str, proble
     assert verdict.sentence == f"{outlook}, because {reason.problem}"
 
 
+def role(readable: float, cut_off: float = 0.0) -> dict:
+    return {"roles": (replace(SOLVER, readable=readable, cut_off=cut_off),)}
+
+
+def filtered(num_passed: int) -> dict:
+    return {"filters": (replace(POOL, num_passed=num_passed),)}
+
+
+def contrast(num_groups: int, num_with_contrast: int) -> dict:
+    return {"rewards": (RewardSignal("solver", num_groups, num_with_contrast, 0.4),)}
+
+
+@pytest.mark.parametrize(
+    ("at_the_bound", "outlook", "below_it", "worse"),
+    [
+        (role(0.3), "will learn", role(0.29), "weak signal"),
+        (filtered(10), "will learn", filtered(9), "weak signal"),
+        (filtered(2), "weak signal", filtered(1), "no signal"),
+        ({"agreement": 0.6}, "will learn", {"agreement": 0.59}, "weak signal"),
+        (contrast(40, 8), "will learn", contrast(40, 7), "weak signal"),
+        (contrast(8, 8), "will learn", contrast(8, 7), "weak signal"),
+        (contrast(200, 10), "will learn", contrast(200, 9), "no signal"),
+    ],
+)
+def test_an_outlook_gets_worse_just_below_its_bound(
+    at_the_bound: dict, outlook: str, below_it: dict, worse: str
+) -> None:
+    assert judge(replace(HEALTHY, **at_the_bound)).outlook == outlook
+    assert judge(replace(HEALTHY, **below_it)).outlook == worse
+
+
+@pytest.mark.parametrize(("readable", "outlook"), [(0.1, "weak signal"), (0.09, "no signal")])
+def test_less_than_a_tenth_of_readable_replies_is_no_signal_where_no_two_groups_differ(
+    readable: float, outlook: str
+) -> None:
+    verdict = judge(
+        replace(HEALTHY, **role(readable), **contrast(num_groups=1, num_with_contrast=1))
+    )
+    assert verdict.outlook == outlook
+
+
+def test_groups_without_contrast_are_no_tasks_that_an_update_can_compare() -> None:
+    """8% of replies can be read, and of four groups only one differs."""
+    verdict = judge(replace(HEALTHY, **role(0.08), **contrast(num_groups=4, num_with_contrast=1)))
+    assert verdict.outlook == "no signal"
+
+
 @pytest.mark.parametrize(("num_with_contrast", "outlook"), [(2, "weak signal"), (1, "no signal")])
 def test_tasks_that_an_update_can_compare_decide_not_the_replies_that_can_be_read(
     num_with_contrast: int, outlook: str
@@ -132,9 +179,26 @@ def test_the_worst_reason_decides_and_comes_first() -> None:
     assert "votes" not in verdict.sentence
 
 
-def test_advice_names_the_token_limit_where_replies_are_cut_off() -> None:
-    [reason] = judge(replace(HEALTHY, roles=(replace(SOLVER, readable=0.1, cut_off=0.8),))).reasons
-    assert "token limit" in reason.advice
+@pytest.mark.parametrize(("cut_off", "names_it"), [(0.51, True), (0.5, False)])
+def test_advice_names_the_token_limit_where_most_replies_are_cut_off(
+    cut_off: float, names_it: bool
+) -> None:
+    [reason] = judge(replace(HEALTHY, **role(0.2, cut_off))).reasons
+    assert ("token limit" in reason.advice) == names_it
+
+
+def test_a_pilot_that_stopped_before_any_reward_has_one_reason() -> None:
+    verdict = judge(replace(HEALTHY, rewards=(), notes=Notes(stopped="nothing can be read")))
+    [reason] = verdict.reasons
+    assert reason.problem == "the run would stop: nothing can be read"
+
+
+def test_advice_on_a_pilot_that_stopped_is_about_the_role_that_is_read_least() -> None:
+    read = replace(SOLVER, name="questioner", readable=0.9)
+    unread = replace(SOLVER, readable=0.05)
+    stopped = Notes(stopped="nothing can be read")
+    verdict = judge(replace(HEALTHY, roles=(read, unread), notes=stopped))
+    assert verdict.reasons[0].advice.startswith("Add worked examples to the prompt")
 
 
 def test_advice_that_two_reasons_share_is_given_once() -> None:

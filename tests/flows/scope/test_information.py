@@ -109,9 +109,11 @@ def test_where_documents_do_not_matter_estimates_and_controls_are_0(store):
     same = [
         reply(f"t{i}", kind, *[0.1 * (i + 1)] * 4) for i in range(5) for kind in ("task", "rubric")
     ]
-    for found in estimates(store, *same).values():
+    found = estimates(store, *same)
+    assert found.keys() == {"task", "rubric"}
+    for estimate in found.values():
         assert [
-            found[name] for name in ("information", "control", "standard_error")
+            estimate[name] for name in ("information", "control", "standard_error")
         ] == pytest.approx([0, 0, 0])
 
 

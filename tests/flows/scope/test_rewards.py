@@ -172,3 +172,11 @@ def test_solver_format_is_the_mean_of_think_tool_and_answer(texts, searched, has
 )
 def test_a_think_block_must_open_and_close(text):
     assert rewards.solver_format([text], [False], False)["think"] == 0
+
+
+def test_the_format_of_a_prompt_that_asks_for_no_thoughts_has_no_part_for_them():
+    """One of two searches and the task: 1/2 and 1."""
+    task = rewards.challenger_format([SILENT, SILENT], [True, False], 2, True, thinks=False)
+    assert task == {"tool": 0.5, "structure": 1.0, "total": 0.75}
+    answer = rewards.solver_format([SILENT, SILENT], [True, False], False, thinks=False)
+    assert answer == {"tool": 1.0, "answer": 0.0, "total": 0.5}

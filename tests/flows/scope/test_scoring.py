@@ -321,3 +321,13 @@ def test_an_answer_without_a_grade_is_still_paid_for_format_and_search(given, ju
     (found,) = solve([answer("a", num_searches=3, **given)], judged)
     assert found["reward"] == pytest.approx(0.5 + 0.1)
     assert (found["components"]["g"], found["components"]["graded"]) == (0.0, 0.0)
+
+
+def test_pitfalls_are_graded_beside_a_criterion_that_earns_and_not_alone():
+    """An answer that meets the first criterion and avoids the pitfall has all there is to earn."""
+    weights = rubric([1, -1])
+    (both,) = solve([answer("a")], verdicts("a", 1, 0), rubrics=weights)
+    assert (both["components"]["g"], both["components"]["graded"]) == (1.0, 1.0)
+    lost = unasked(verdicts("a", None, 0))
+    (alone,) = solve([answer("a")], lost, rubrics=weights)
+    assert (alone["reward"], alone["unscorable"]) == (None, ENGINE)

@@ -1,11 +1,15 @@
 """Controls: what a gain may come from besides right answers."""
 
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
-from flows.blocks.controls import permuted_rewards
+import pytest
+
+from flows.blocks.controls import permuted, permuted_rewards
 from flows.spell.rewards import responder_rewards
 from flows.spell.rules import covers, covers_some, is_readable
-from tests.support.rows import row
+from tests.support.rows import publish, row
 
 # None was not sampled
 RIGHT = {"p1": (1, 0, 0, 0, 0, 0, 0, 0), "p2": (1, 1, 1, 1, 0, 0, 0, 0), "p3": (1, None)}
@@ -46,6 +50,17 @@ def test_permuted_rewards_are_those_of_the_same_group_in_another_order():
     assert [row["score"] for row in permuted.values()] == [
         row["reward"] for row in permuted.values()
     ]
+
+
+@pytest.mark.parametrize("is_permuted", [True, False])
+def test_rewards_are_permuted_if_the_settings_say_so(place, is_permuted):
+    rewards = publish(place, "rewards", *paid().values())
+    run: Any = SimpleNamespace(cfg=SimpleNamespace(seed=3))
+    settings: Any = SimpleNamespace(permuted=is_permuted)
+    given = permuted(run, place, settings, rewards)
+    after = [reward["reward"] for reward in given.rows()]
+    before = [reward["reward"] for reward in rewards.rows()]
+    assert (after != before) == is_permuted
 
 
 def test_what_was_not_sampled_keeps_no_reward():

@@ -197,6 +197,17 @@ def test_a_shortage_of_the_last_type_is_lost_and_earlier_negatives_stay_out(plac
     assert [t for t, reason in found.items() if reason is None] == ["c+"]
 
 
+def test_negatives_before_the_first_positive_take_no_place_of_later_ones(place):
+    # general: two negatives for no positive; finance: 3 positives and no negative, so 3 missing;
+    # choice: four negatives, of which three make up for these
+    given = [question("g-1", 0), question("g-2", 0)]
+    given += [question(f"f+{i}", task_type="finance_math") for i in range(3)]
+    given += [question(f"c-{i}", 0, task_type="multiple_choice") for i in range(4)]
+    found = questions_chosen(place, given)
+    taken = Counter(t[:2] for t, reason in found.items() if reason is None)
+    assert taken == {"f+": 3, "c-": 3}
+
+
 def test_solvable_questions_beyond_the_batch_are_neither_positives_nor_negatives(place):
     found = questions_chosen(place, [question("a"), question("b"), question("n", 0)], target=1)
     assert sorted(map(str, found.values())) == ["None", "None", "its answers are not in the batch"]

@@ -120,6 +120,7 @@ def test_articles_without_a_second_table_are_refused_where_one_is_needed(place: 
         ({"not_given_away": False}, "the question gives the answer away"),
         ({"seen": (True, False)}, "another answer where the parts are seen"),
         ({"seen": (True, None)}, "another answer where the parts are seen"),
+        ({"seen": ()}, "another answer where the parts are seen"),
         ({"unseen": (False, True)}, "answered without the parts"),
     ],
     ids=str,

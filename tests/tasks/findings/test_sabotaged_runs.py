@@ -23,7 +23,9 @@ def spoken(store: Store, rule: str) -> str:
 # the difficulty filter
 
 
-def candidates(store: Store, iteration: int, num_wrong: int, num_kept: int = 30) -> None:
+def candidates(
+    store: Store, iteration: int, num_wrong: int, num_kept: int = 30, is_kept: bool = True
+) -> None:
     """Kept tasks with a mean score of 0.75 by four verdicts; in the first `num_wrong` the one that
     failed is met in truth, so their true mean is 1 and outside the filter's bounds."""
     place = at(store, iteration, "pool")
@@ -33,7 +35,7 @@ def candidates(store: Store, iteration: int, num_wrong: int, num_kept: int = 30)
         place,
         "selections",
         *(
-            {"task_id": i, "kept": True, "mean_score": 0.75, "num_judged": 4, "bounds": bounds}
+            {"task_id": i, "kept": is_kept, "mean_score": 0.75, "num_judged": 4, "bounds": bounds}
             for i in ids
         ),
     )
@@ -65,6 +67,19 @@ def test_a_filter_that_selects_the_judges_errors_is_found_with_its_tasks(store):
     )
     assert {kept["task_id"] for kept in finding.rows} == {f"i2-{n}" for n in range(8)}
     assert {kept["num_false_fails"] for kept in finding.rows} == {1}
+
+
+def test_a_filter_that_lets_as_many_errors_through_as_before_is_found_in_its_first_iteration(store):
+    candidates(store, 1, num_wrong=8)
+    candidates(store, 2, num_wrong=9)
+    finding = found(store, "filter_keeps_judge_errors")
+    assert finding is not None
+    assert (finding.iteration, finding.compared_with) == (1, None)
+
+
+def test_errors_on_tasks_that_a_filter_dropped_are_not_its_own(store):
+    candidates(store, 1, num_wrong=8, is_kept=False)
+    assert sentence(store, "filter_keeps_judge_errors") is None
 
 
 def test_two_kept_tasks_of_thirty_may_be_chance(store):
@@ -118,6 +133,42 @@ def test_the_most_reinforced_answers_that_rest_on_wrong_or_unread_verdicts_are_f
     assert [a["rollout_id"] for a in finding.rows] == ["g000-1", "g000--1", "g001-1", "g001--1"]
 
 
+@pytest.mark.parametrize(("num_doubtful", "is_found"), [(1, True), (0, False)])
+def test_an_answer_is_doubtful_if_half_of_its_group_is(store, num_doubtful, is_found):
+    """Groups of two, in which the reinforced answer is judged rightly."""
+    reinforced(store, set(range(100)), verdict=1)
+    wrong = [f"g00{group}--1" for group in (0, 1)][: 2 * num_doubtful]
+    judgments = (
+        {"rollout_id": name, "criterion_id": "more", "verdict": 0, "oracle": 1} for name in wrong
+    )
+    rows(at(store, 1, step=2), "judgments", *judgments)
+    assert (sentence(store, "reinforced_by_doubtful_verdicts") is not None) == is_found
+
+
+@pytest.mark.parametrize(("opinion", "is_found"), [("bad", True), ("good", False)])
+def test_a_verdict_that_people_call_bad_is_doubtful(store, opinion, is_found):
+    reinforced(store, set())
+    judgments = []
+    for group in (0, 1):
+        name = f"g00{group}-1"
+        given = {"verdict": 1, "judge_rollout_id": f"j{group}", "criterion_id": "more"}
+        judgments.append({"rollout_id": name, **given})
+    rows(at(store, 1, step=2), "judgments", *judgments)
+    labels = ({"subject": f"j{group}", "kind": "verdict", "opinion": opinion} for group in (0, 1))
+    rows(store.run(RUN), "annotations", *labels)
+    assert (sentence(store, "reinforced_by_doubtful_verdicts") is not None) == is_found
+
+
+def test_a_canary_that_is_misjudged_makes_no_answer_doubtful(store):
+    reinforced(store, set())
+    planted = (
+        {"rollout_id": f"g00{group}-1", "verdict": 0, "oracle": 1, "expected": 1}
+        for group in (0, 1)
+    )
+    rows(at(store, 1, step=2), "judgments", *planted)
+    assert sentence(store, "reinforced_by_doubtful_verdicts") is None
+
+
 def test_doubtful_verdicts_below_the_largest_advantage_are_no_finding(store):
     reinforced(store, {1, 2})
     assert sentence(store, "reinforced_by_doubtful_verdicts") is None
@@ -155,6 +206,20 @@ def test_groups_that_lose_their_contrast_are_found(store):
 def test_flat_groups_that_were_as_many_from_the_first_are_no_finding(store):
     contrasts(store, 1, num_flat=26)
     contrasts(store, 2, num_flat=27)
+    assert sentence(store, "groups_without_contrast") is None
+
+
+def test_a_group_of_one_reply_and_replies_without_a_reward_have_no_contrast_to_lose(store):
+    alone = [
+        {"rollout_id": f"alone{n}", "group_id": f"alone{n}", "reward": 1.0, "advantage": 0.0}
+        for n in range(100)
+    ]
+    unscorable = [
+        {"rollout_id": f"lost{n}", "group_id": f"lost{n // 2}", "reward": None, "advantage": 0.0}
+        for n in range(200)
+    ]
+    contrasts(store, 1, num_flat=1, num_groups=10)
+    rows(at(store, 1, step=2), "advantages", *alone, *unscorable)
     assert sentence(store, "groups_without_contrast") is None
 
 
@@ -221,6 +286,34 @@ def test_a_hackable_judge_whose_verdicts_leave_the_truth_is_found(store):
     )
 
 
+def test_a_score_of_an_iteration_is_the_mean_over_all_its_questions(store):
+    """0.62 of 1,000 questions and 0.2 of 10 are 0.616, as before."""
+    scored(store, 0.6, 0.62)
+    few = store.run(RUN).iteration(1).phase("evaluation")
+    score(few, "world", "score", n=10, score=0.1, standard_error=0.02)
+    assert sentence(store, "score_falls") is None
+
+
+def test_a_surplus_that_was_small_at_first_has_to_rise_by_more_than_its_error(store):
+    """From 0.04 to 0.15, each with a standard error of 0.02: four of the rise's are 0.113."""
+    for iteration, surplus in ((1, 0.04), (2, 0.15)):
+        place = at(store, iteration)
+        given = {"n": 400, "score": surplus, "standard_error": 0.02}
+        score(place, "judge monitor", "judge_minus_oracle", **given)
+    assert sentence(store, "rewards_leave_the_truth") is None
+
+
+def test_the_error_of_a_surplus_falls_with_the_number_of_its_steps(store):
+    """Four steps of 0.1, each with a standard error of 0.02: that of their mean is 0.01."""
+    for step in (1, 2, 3, 4):
+        place = at(store, 1, step=step)
+        given = {"n": 100, "score": 0.1, "standard_error": 0.02}
+        score(place, "judge monitor", "judge_minus_oracle", **given)
+    assert spoken(store, "rewards_leave_the_truth").startswith(
+        "Answers of iteration 1 are scored 0.10 above the truth"
+    )
+
+
 def test_a_surplus_within_its_error_is_no_finding(store):
     for iteration in (1, 2):
         score(
@@ -240,6 +333,7 @@ def test_a_surplus_within_its_error_is_no_finding(store):
         ("gate_leak of truth", "tasks that passed every gate"),
         ("reference_error", "reference answers"),
         ("label_error", "majority labels"),
+        ("gate_leak of auditor", "tasks that passed every gate, by the auditor,"),
     ],
 )
 def test_a_leaking_gate_and_wrong_references_are_found(store, metric, what):
@@ -263,6 +357,13 @@ def test_rewards_that_err_as_often_upwards_as_downwards_are_found(store):
 def test_half_of_the_answers_of_a_pilot_are_enough_to_tell(store):
     score(at(store, 1), "judge monitor", "reward_error", n=80, score=0.55)
     assert sentence(store, "rewards_at_chance") is not None
+
+
+def test_rewards_of_few_answers_count_little(store):
+    """All ten of one step are wrong, and 350 of the thousand of another: 36%."""
+    score(at(store, 1, step=1), "judge monitor", "reward_error", n=10, score=1.0)
+    score(at(store, 1, step=2), "judge monitor", "reward_error", n=1000, score=0.35)
+    assert sentence(store, "rewards_at_chance") is None
 
 
 def test_rewards_wrong_on_two_fifths_are_no_finding(store):
@@ -314,6 +415,20 @@ def test_a_sampler_at_another_temperature_than_the_trainer_is_found(store, kl):
         )
 
 
+def test_later_steps_of_an_update_may_leave_the_sampler(store):
+    steps = [
+        {
+            "role": "solver",
+            "policy": "p",
+            "optimizer_step": step,
+            "metrics": {"sampler_kl": 0.08 * step, "mean_ratio": 1.0},
+        }
+        for step in (0, 1)
+    ]
+    rows(at(store, 1), "updates", *steps)
+    assert sentence(store, "sampler_and_trainer_disagree") is None
+
+
 @pytest.mark.parametrize("player", ["solver", "policy"])
 @pytest.mark.parametrize("sampled_by", ["p1", "p0"])
 def test_updates_on_rollouts_of_an_earlier_policy_are_found(store, sampled_by, player):
@@ -349,6 +464,21 @@ def test_given_replies_that_nobody_sampled_are_not_stale(store):
     assert found(store, "stale_policy") is None
 
 
+def test_each_step_is_compared_with_the_policy_that_it_updates(store):
+    """Two steps, each on a rollout of its own policy."""
+    for name in ("p1", "p2"):
+        policy = {"policy": name, "role": "solver", "policy_hash": f"hash of {name}"}
+        rows(store.run(RUN).phase(name), "policies", policy)
+    for step in (1, 2):
+        place = at(store, 1, step=step)
+        rollout = {"rollout_id": f"a{step}", "role": "solver", "policy": f"p{step}"}
+        rows(place, "rollouts", {**rollout, "policy_hash": f"hash of p{step}"})
+        rows(place, "batches", {"rollout_id": f"a{step}", "advantage": 1.0})
+        updated = {"role": "solver", "policy": f"p{step + 1}", "parent": f"p{step}"}
+        rows(place, "updates", updated)
+    assert found(store, "stale_policy") is None
+
+
 def test_a_share_of_stale_rollouts_is_compared_with_that_of_the_first_iteration(store):
     """None of the first iteration's rollouts is stale, all of the second's are."""
     for name in ("p0", "p1"):
@@ -369,8 +499,16 @@ def test_a_share_of_stale_rollouts_is_compared_with_that_of_the_first_iteration(
 # replies
 
 
-def replied(store: Store, iteration: int, length: int, pays: bool = False) -> None:
-    """Ten groups of four answers around a length; with `pays` the longest earn most."""
+def replied(
+    store: Store,
+    iteration: int,
+    length: int,
+    pays: bool = False,
+    num_paying: int = 10,
+    malformed: str | None = None,
+) -> None:
+    """Ten groups of four answers around a length; with `pays` the longest earn most in
+    `num_paying` groups, and the shortest in the others."""
     sampled: list[dict[str, Any]] = []
     paid: list[dict[str, Any]] = []
     for group in range(10):
@@ -386,7 +524,8 @@ def replied(store: Store, iteration: int, length: int, pays: bool = False) -> No
                 }
             )
             # without `pays`, half of the groups prefer the short ones
-            sign = 1 if pays or group % 2 else -1
+            prefers_long = group < num_paying if pays else group % 2 == 1
+            sign = 1 if prefers_long else -1
             paid.append(
                 {
                     "rollout_id": name,
@@ -397,7 +536,8 @@ def replied(store: Store, iteration: int, length: int, pays: bool = False) -> No
             )
     place = at(store, iteration)
     rows(place, "rollouts", *sampled)
-    rows(place, "answers", *({"rollout_id": a["rollout_id"], "answer": "x"} for a in paid))
+    answers = ({"rollout_id": a["rollout_id"], "answer": "x", "malformed": malformed} for a in paid)
+    rows(place, "answers", *answers)
     rows(place, "advantages", *paid)
     rows(place, "updates", {"role": "solver", "policy": f"p{iteration}"})
 
@@ -421,6 +561,50 @@ def test_replies_that_keep_their_length_or_pay_that_ignores_it_are_no_finding(st
     assert sentence(store, "replies_grow") is None
     replied(store, 3, length=60)
     assert sentence(store, "length_is_rewarded") is None
+
+
+@pytest.mark.parametrize(("num_paying", "is_found"), [(9, True), (8, False)])
+def test_length_is_rewarded_if_nearly_all_groups_reward_it(store, num_paying, is_found):
+    """Correlations of 0.8 and 0.6 in 40 replies are at least 0.54 and 0.20, three errors below."""
+    replied(store, 1, length=30, pays=True, num_paying=num_paying)
+    replied(store, 2, length=60, pays=True, num_paying=num_paying)
+    assert (sentence(store, "length_is_rewarded") is not None) == is_found
+
+
+def test_replies_that_cannot_be_read_do_not_tell_whether_length_is_rewarded(store):
+    for iteration, length in ((1, 30), (2, 60)):
+        replied(store, iteration, length, pays=True, malformed="no tag")
+    assert sentence(store, "length_is_rewarded") is None
+
+
+def sampled(
+    store: Store, iteration: int, *lengths: int, role: str = "solver", ends: str = "final"
+) -> None:
+    """Replies of these lengths."""
+    given = {"role": role, "finish_reason": ends}
+    replies = (
+        {"rollout_id": f"i{iteration}-{n}", "num_sampled_tokens": length, **given}
+        for n, length in enumerate(lengths)
+    )
+    rows(at(store, iteration), "rollouts", *replies)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "changed", "is_found"),
+    [
+        ([10] * 30, [20] * 30, {}, True),
+        ([10] * 29, [20] * 30, {}, False),  # too few
+        # a mean of 20 with a standard error of 6.6
+        ([10] * 30, [2] * 27 + [182] * 3, {}, False),
+        ([10] * 30, [20] * 30, {"role": "judge"}, False),  # it is not trained
+        ([10] * 30, [20] * 30, {"ends": "error"}, False),
+    ],
+)
+def test_replies_grow_if_many_of_a_trained_role_are_longer(store, first, then, changed, is_found):
+    rows(at(store, 1), "updates", {"role": "solver", "policy": "p1"})
+    sampled(store, 1, *first, **changed)
+    sampled(store, 2, *then, **changed)
+    assert (sentence(store, "replies_grow") is not None) == is_found
 
 
 def wrote(store: Store, iteration: int, num_repeats: int, num_tasks: int = 40) -> None:
@@ -488,6 +672,14 @@ def test_a_document_that_is_asked_about_again_in_the_same_words_is_found(store):
     )
 
 
+def test_given_tasks_may_come_again(store):
+    """Nobody wrote them: they have no rollout."""
+    for iteration in (1, 2):
+        given = ({"task_id": f"i{iteration}-{n}", "text": f"task {n}"} for n in range(40))
+        rows(at(store, iteration), "tasks", *given)
+    assert sentence(store, "tasks_repeat") is None
+
+
 def test_a_few_repeated_tasks_are_no_finding(store):
     wrote(store, 1, num_repeats=1)
     wrote(store, 2, num_repeats=5)
@@ -534,6 +726,11 @@ def test_replies_that_become_unreadable_are_found_and_so_are_their_tokens(store)
     )
 
 
+def test_replies_that_fill_the_context_are_cut_off_too(store):
+    sampled(store, 1, *[10] * 100, ends="context")
+    assert spoken(store, "tokens_cut_off").startswith("100% of the tokens that the solver sampled")
+
+
 def test_nearly_all_replies_of_a_first_iteration_that_cannot_be_read_are_found(store):
     read(store, 1, num_malformed=90)
     assert spoken(store, "replies_unreadable").startswith(
@@ -571,6 +768,14 @@ def test_held_out_questions_in_training_are_found(store, num_shared):
         assert finding.sentence.startswith("10 of 100 held-out questions (10%) occur word")
         assert finding.rows[0]["held_out_task_id"] == "h0"
         assert finding.page == "sql"  # no page of the viewer shows both
+
+
+def test_questions_that_are_asked_before_training_are_no_training_tasks(store):
+    questions = [{"task_id": f"h{n}", "text": f"Question {n} ?"} for n in range(40)]
+    base = store.run(RUN).iteration(0)
+    rows(base.phase("benchmark"), "tasks", *questions)
+    rows(base.phase("evaluation"), "tasks", *questions)
+    assert found(store, "held_out_in_training") is None
 
 
 def test_a_file_of_questions_to_train_on_is_not_held_out(store):

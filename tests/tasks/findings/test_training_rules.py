@@ -37,6 +37,7 @@ def test_a_pool_too_small_for_any_update_is_found(store):
 def test_an_iteration_in_progress_has_not_shrunk(store):
     trained(store, 1, 90, 8)
     trained(store, 2, 20, 1, is_finished=False)
+    score(store.run("r").iteration(2).phase("monitor"), "pool monitor", "kept", n=10, score=0.5)
     assert sentence(store, "pool_shrinks") is None
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from flows.runtime.drift import Drift
+from flows.runtime.drift import Drift, held_out_series
 from tasks.monitors.drift import (
     components_share,
     held_out_course,
@@ -16,6 +16,8 @@ from tasks.monitors.drift import (
 from tasks.monitors.limits import Limits
 from tasks.monitors.monitor import BATCH, Alarm, watch
 from tests.support.rows import publish, row
+from warehouse.query import query
+from warehouse.store import Table
 
 
 def values(measured) -> dict[str, list[float]]:
@@ -213,3 +215,72 @@ def test_a_run_whose_score_fell_stops_before_its_next_iteration(store):
     with pytest.raises(Alarm, match=told):
         Drift().before_iteration(stopping, run, 3, "p")
     Drift().before_iteration(partial(watch, limits=Limits(max_falls=1)), run, 3, "p")
+
+
+def measured(store, iteration: int, phase: str = "evaluation", **scores: float) -> None:
+    """Scores on a benchmark `exam` by metric, each with a standard error of 0.01."""
+    rows = (
+        row("evaluations", benchmark="exam", metric=metric, score=score, standard_error=0.01)
+        for metric, score in scores.items()
+    )
+    publish(store.run("r").iteration(iteration).phase(phase), "evaluations", *rows)
+
+
+def test_held_out_scores_are_compared_with_the_best_of_most_answers(store):
+    """Each iteration scores the best of one, two and four answers; the four are the most."""
+    measured(store, 0, score=0.4, pass_at_4=0.7, pass_at_2=0.6, pass_at_1=0.4)
+    measured(store, 1, score=0.5, pass_at_1=0.5, pass_at_2=0.55, pass_at_4=0.6)
+    measured(store, 1, phase="monitor", score=0.9, pass_at_8=0.9)
+    measured(store, 2, score=0.6, pass_at_4=0.5)
+    series = held_out_series(store, "r", before=2)
+    assert series.scores == {"exam": [[0.4, 0.01], [0.5, 0.01]]}
+    assert series.passes == {"exam": [[0.7, 0.01], [0.6, 0.01]]}
+
+
+def test_a_benchmark_that_an_iteration_did_not_score_is_left_out(store):
+    measured(store, 0, score=0.4, pass_at_4=0.7)
+    measured(store, 1, score=0.5)
+    series = held_out_series(store, "r", before=2)
+    assert (list(series.scores), list(series.passes)) == (["exam"], [])
+
+
+def written(store, iteration: int, phase: str) -> Table:
+    place = store.run("r").iteration(iteration).phase(phase)
+    return publish(place, "tasks", row("tasks", task_id=place.path, text="who is it ?"))
+
+
+def test_tasks_are_repeats_of_those_that_earlier_iterations_trained_on(store):
+    """Neither held-out tasks nor those of the base model are trained on."""
+    drift = Drift()
+    tables = [written(store, 0, "solver"), written(store, 1, "evaluation")]
+    tables += [written(store, 1, "solver"), written(store, 2, "solver")]
+    for table in tables:
+        drift.after_writing(table, table.at)
+    assert [table.address for table in drift.earlier_tasks(3)] == [
+        "r/iter-001/solver/tasks",
+        "r/iter-002/solver/tasks",
+    ]
+    assert [table.address for table in drift.earlier_tasks(2)] == ["r/iter-001/solver/tasks"]
+
+
+def test_repeats_are_measured_from_the_second_iteration_on(store):
+    drift = Drift()
+    stopping = partial(watch, limits=Limits(max_repeat_of_earlier=0.5))
+
+    def filtered(iteration: int) -> None:
+        table = written(store, iteration, "solver")
+        drift.after_writing(table, table.at)
+        place = store.run("r").iteration(iteration)
+        chosen = publish(place, "selections", row("selections", task_id="t", kept=True))
+        drift.after_filter(stopping, place, "p", chosen, ())
+
+    filtered(1)
+    with pytest.raises(Alarm, match=r"repeat_of_earlier is 1, the limit is 0\.5"):
+        filtered(2)
+    measures = query(store.root, "select iteration, metric from evaluations order by all")
+    assert [tuple(measure.values()) for measure in measures] == [
+        (1, "kept"),
+        (2, "kept"),
+        (2, "kept_ratio"),
+        (2, "repeat_of_earlier"),
+    ]
