@@ -186,11 +186,15 @@ def _recorded_of_engine(engine: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def last_request(store: Store, run: str) -> Request:
-    """The last request of a run. Raises ValueError if there is no such run."""
+    """The last request of a run. Raises ValueError if there is no such run, Damaged if there is one
+    without a request."""
     request = _request(store, run)
-    if request is None:
-        raise no_run(run)
-    return request
+    if request is not None:
+        return request
+    path = store.folder(run) / REQUEST
+    if (path.parent / CONFIG).exists():
+        raise Damaged(f"{path} is lost: repeat the original `selfplay run` command")
+    raise no_run(run)
 
 
 def _request(store: Store, run: str) -> Request | None:

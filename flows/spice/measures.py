@@ -42,7 +42,9 @@ def measure_questions(
     reference is true, and the number of items.
     """
     rates = {row["task_id"]: row["score"] for row in rewards}
-    answer_types = sorted({row["answer_type"] or "" for row in tasks if row["text"] is not None})
+    answer_types = sorted(
+        {row["answer_type"] for row in tasks if row["text"] is not None and row["answer_type"]}
+    )
     for task in tasks:
         yield "valid", float(task["text"] is not None)
         if task["text"] is None:
@@ -54,7 +56,8 @@ def measure_questions(
         rate = rates.get(task["task_id"])
         if rate is not None:
             yield "pass_rate", rate
-            yield f"pass_rate_{task['answer_type']}", rate
+            if task["answer_type"] is not None:
+                yield f"pass_rate_{task['answer_type']}", rate
 
 
 # ---- checkpoints of each role against one fixed opponent of the other (figure 3 of the paper) ----

@@ -112,7 +112,8 @@ def read_items(
 
 def distinct(items: Iterable[Row]) -> Iterator[Row]:
     """Yield items under unique ids: the second item of an id `x` is called `x#2`, and so on. One
-    that an earlier item of its id equals is left out, with a warning that counts them.
+    that an earlier item of its id equals is left out, with a warning that counts them. Another
+    warning counts items that equal one of another id: they stay, as benchmarks have them.
 
     >>> items = [{"task_id": "x", "text": text} for text in ("Who?", "Who?", "When?")]
     >>> [(item["task_id"], item["text"]) for item in distinct(items)]
@@ -120,6 +121,8 @@ def distinct(items: Iterable[Row]) -> Iterator[Row]:
     """
     items_with: dict[str, list[Row]] = {}
     taken = set[str]()
+    contents = set[str]()
+    num_items = 0
     num_equal = 0
     for item in items:
         given = item["task_id"]
@@ -133,9 +136,13 @@ def distinct(items: Iterable[Row]) -> Iterator[Row]:
         while own in taken:
             own += "#"
         taken.add(own)
+        num_items += 1
+        contents.add(hash_json({**item, "task_id": None}))
         yield {**item, "task_id": own}
     if num_equal:
         log.warning("items left out, as an equal one has their id: %d", num_equal)
+    if len(contents) < num_items:
+        log.warning("items that equal an earlier one of another id: %d", num_items - len(contents))
 
 
 def _rows(source: str) -> Iterator[Any]:

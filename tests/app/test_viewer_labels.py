@@ -133,6 +133,17 @@ def test_precision_and_recall_of_a_gate_and_a_judge(store):
     assert "0.67 <small>" in page and "0.50 <small>" in page
 
 
+def test_labels_that_are_divided_evenly_say_nothing_of_a_gate(store):
+    place = store.run("r").iteration(1).phase("pool")
+    gates = [row("gates", task_id=name, gate="g", kind="rule", passed=True) for name in "ab"]
+    publish(place, "gates", *gates)
+    for name, opinions in {"a": ("good", "bad"), "b": ("good", "bad", "bad")}.items():
+        for labeller, opinion in zip(("Ada", "Grace", "Emmy"), opinions, strict=False):
+            label(store, "r", annotation("task", name, labeller, opinion))
+    [gate] = _agreement(browser(store).app)
+    assert (gate["n"], gate["bad_accepted"]) == (1, 1)
+
+
 def _agreement(app):
     from flows.app.viewer.view import View
 

@@ -179,13 +179,14 @@ def find_candidate(
         raise ValueError(
             f"there is no run and no folder of a model {target!r}; `selfplay status` lists the runs"
         )
-    engine = {"max_model_len": CONTEXT}
     adapter = None
     base = target
+    engine = {}
     adapter_config = Path(target) / "adapter_config.json"
     if adapter_config.is_file():
         adapter = Path(target)
         base, engine["max_lora_rank"] = _base_and_rank(adapter_config)
+    engine["max_model_len"] = _context(base)
     if profile is None:
         values = {"models": {"base": base}, "engine": engine, "evaluation": {"items": None}}
         cfg = profiles.resolve(profiles.MethodSettings, values, settings, target)
@@ -194,6 +195,16 @@ def find_candidate(
         config = cast(type[profiles.MethodSettings], find_method(find_flow(flow)).config)
         cfg = profiles.load(config, name, {"models.base": base, "engine.model": base, **settings})
     return Candidate(cfg, own_run(target), 1 if adapter else 0, adapter)
+
+
+def _context(model: str) -> int:
+    """The tokens of an engine's context for a model without a profile: no more than a model in a
+    local folder has positions."""
+    file = Path(model) / "config.json"
+    if not file.is_file():
+        return CONTEXT
+    config = json.loads(file.read_text(encoding="utf-8"))
+    return min(CONTEXT, config.get("max_position_embeddings", CONTEXT))
 
 
 def _base_and_rank(adapter_config: Path) -> tuple[str, int]:

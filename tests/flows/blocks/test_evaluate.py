@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.app.command import cli
-from flows.app.command.candidates import own_run
+from flows.app.command.candidates import find_candidate, own_run
 from flows.app.command.parameters import from_here
 from flows.benchmarks import find
 from flows.blocks.evaluation import BenchmarkEvaluation, check_benchmarks
@@ -727,3 +727,13 @@ def test_prompts_to_which_no_answer_could_be_scored_are_named(world, tmp_path, m
         told.output
     )
     assert "lines-2-shot could" not in told.output
+
+
+@pytest.mark.parametrize(("positions", "context"), [(1024, 1024), (32768, 4096), (None, 4096)])
+def test_a_model_without_a_profile_is_asked_within_its_own_positions(
+    store, tmp_path, positions, context
+):
+    config = {"max_position_embeddings": positions} if positions else {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    candidate = find_candidate(store, str(tmp_path), None, None, {})
+    assert candidate.cfg.engine.max_model_len == context

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.runtime.record import differences, save_request
+from flows.runtime.record import differences, last_request, save_request
 from flows.runtime.request import Request
 from flows.scope.config import Config
 from flows.scope.readers import PRIORITIES
@@ -13,6 +13,7 @@ from flows.scope.roles import Roles
 from flows.scope.steps import warmed_up
 from flows.settings import profile
 from tasks.rollouts.search_syntax import stop_strings
+from warehouse.table import Damaged
 
 PROFILES = profile.home(Config) / "profiles"
 NAMES = profile.names(PROFILES)
@@ -323,6 +324,16 @@ def test_a_run_goes_on_after_an_upgrade_that_added_a_setting(store):
     store.keep("r", "config.json", older)
     save_request(store, asked, cfg)
     assert store.kept("r", "config.json")["structured"] == []
+
+
+def test_a_run_whose_request_is_lost_is_not_called_unknown(store):
+    asked = Request(flow="f", profile="micro", run="r")
+    save_request(store, asked, profile.load(Config, "micro"))
+    (store.folder("r") / "request.json").unlink()
+    with pytest.raises(Damaged, match=r"r/request.json is lost: repeat the original"):
+        last_request(store, "r")
+    with pytest.raises(ValueError, match="no run 'other'"):
+        last_request(store, "other")
 
 
 def test_a_run_goes_on_after_an_upgrade_that_added_a_setting_and_removed_a_limit(store):

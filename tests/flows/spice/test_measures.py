@@ -25,17 +25,19 @@ def test_shares_of_answer_types_are_of_valid_questions_and_pass_rates_of_rewarde
         question("b", "Integer"),
         question("c", "String"),
         question("d", None, text=None),
+        question("e", None),
     ]
     rewards: list[Any] = [
         row("rewards", task_id="a", score=0.25),
         row("rewards", task_id="c", score=0.5),
         row("rewards", task_id="d", score=None),
+        row("rewards", task_id="e", score=0.75),
     ]
     assert values(measure_questions(tasks, rewards, describe=None)) == {
-        "valid": [1, 1, 1, 0],
-        "share_Integer": [1, 1, 0],
-        "share_String": [0, 0, 1],
-        "pass_rate": [0.25, 0.5],
+        "valid": [1, 1, 1, 0, 1],
+        "share_Integer": [1, 1, 0, 0],
+        "share_String": [0, 0, 1, 0],
+        "pass_rate": [0.25, 0.5, 0.75],
         "pass_rate_Integer": [0.25],
         "pass_rate_String": [0.5],
     }

@@ -150,6 +150,16 @@ def test_items_that_share_an_id_are_told_apart_and_equal_ones_are_asked_once(
         ("b-d2", ["Bo"]),
     ]
     assert "items left out, as an equal one has their id: 1" in caplog.text
+    assert "another id" not in caplog.text
+
+
+def test_equal_items_without_ids_are_counted(place, tmp_path, caplog):
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"q": "Who?"}\n' * 3 + '{"q": "When?"}\n')
+    columns = Columns(question=("q",))
+    read = read_items(place, str(path), identity="x", benchmark="b", columns=columns)
+    assert read.num_rows == 4
+    assert "items that equal an earlier one of another id: 2" in caplog.text
 
 
 def test_rows_can_be_chosen_by_a_field():

@@ -1,12 +1,14 @@
 -- grain:  a gate, filter, rule or judge against the labels: how often it accepts what people call good, and what they do not
 -- inputs: annotations, gates, selections, matches, votes, judgments, marks; $run
 -- A mark of one half or more accepts.
--- One label a thing: "good" where more than half of those who are sure say so. Of a verdict, "good" says that it is right.
+-- One label a thing: what most of those who are sure say; none if they are divided evenly. Of a verdict, "good" says that it
+-- is right.
 with said as (
     select kind, subject, 2 * count(*) filter (where opinion = 'good') > count(*) as good
     from annotations
     where run = $run and opinion is not null and opinion != 'unsure'
     group by kind, subject
+    having 2 * count(*) filter (where opinion = 'good') != count(*)
 ),
 decisions as (
     select 'gate ' || gate as judge, 'task' as kind, task_id as subject, coalesce(passed, false) as accepted, null as answer
