@@ -11,6 +11,7 @@ from warehouse.schemas import Row
 
 PAIR = re.compile(r"(?P<question>.*?\S)\s*\bAnswer:\s*(?P<answer>\S.*)", re.IGNORECASE)
 TEXT = "Text: "  # prefix of a context
+ANNOUNCED = re.compile(r"(the )?((final|correct|right) )?answer( is)?\W*", re.IGNORECASE)
 VOTES = {"yes": 1, "no": 0}
 # what structured output may hold a reply to
 VOTE_FORM = " (yes|no)"
@@ -55,13 +56,15 @@ def read_pair(reply: str, prompt: str) -> tuple[str, str]:
 
 
 def read_answer(reply: str) -> str:
-    """The answer on the first line of a reply. Raises Malformed for a reply without any.
+    """The answer on the first line of a reply. Raises Malformed for a reply without any, and for
+    one that only announces an answer: a model that says no more to every question would agree with
+    itself each time.
 
     >>> read_answer(" Ada\\nQuestion: who left?")
     'Ada'
     """
     answer = first_line(reply)
-    if not answer:
+    if not answer or ANNOUNCED.fullmatch(answer):
         raise Malformed("no answer is stated")
     return answer
 
