@@ -56,11 +56,9 @@ ORPHANED = "left.json"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
 RUST_ERROR = re.compile(r"\(os error (\d+)\)")
+REFUSED_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # no read ends in these
 REFUSALS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
+    *REFUSED_WRITES,
     errno.EACCES,
     errno.EPERM,
     errno.EIO,
@@ -79,15 +77,18 @@ def _damaged(path: Path, problem: str) -> Damaged:
 
 
 def check_recipes(without_recipe: Iterable[str]) -> None:
-    """Raise Damaged, naming the first ones, if there are addresses without a recipe as it was
+    """Raise Damaged, naming the first one, if there are addresses without a recipe as it was
     written (`Store.without_recipe`): lists of tables lack them."""
     addresses = list(without_recipe)
-    if addresses:
-        others = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
-        raise Damaged(
-            f"{addresses[0]}/{RECIPE}{others} is lost, truncated or changed: repeat `selfplay run`,"
-            " which makes the table again"
-        )
+    if not addresses:
+        return
+    others = ""
+    if len(addresses) > 1:
+        others = f" ({len(addresses) - 1} more of its run are, too)"
+    raise Damaged(
+        f"{addresses[0]}/{RECIPE} is lost, truncated or changed{others}: repeat `selfplay run`,"
+        " which rebuilds the table"
+    )
 
 
 @dataclass(frozen=True)
@@ -181,11 +182,12 @@ class Store:
         """Whether an error is that of a refused write in the store.
 
         So is one that names no file: writing to an open file names none. Libraries in Rust, such
-        as safetensors, raise errors of their own that end with the number of the system's error.
+        as safetensors, raise errors of their own, which hold the number of the system's error but
+        may be about a file elsewhere that was read: only numbers of writes count.
         """
         if not isinstance(problem, OSError):
-            told = RUST_ERROR.search(str(problem))
-            return told is not None and int(told[1]) in REFUSALS
+            number = RUST_ERROR.search(str(problem))
+            return number is not None and int(number[1]) in REFUSED_WRITES
         if problem.errno not in REFUSALS:
             return False
         names = [
@@ -250,8 +252,8 @@ class Store:
         """The updates of a run, in order, without orphaned ones; with `until`, those of iterations
         up to that one, and those outside any.
 
-        Raises Damaged if the recipe of one of them is, except in a dry run: an earlier update would
-        pass for the last one.
+        Raises Damaged if one of them has no recipe as it was written, except in a dry run: an
+        earlier update would pass for the last one.
         """
         orphaned = self.orphaned(run)
 

@@ -210,9 +210,11 @@ def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
 def _missing(row: Row, names: Iterable[str]) -> str:
     """Why a row has none of some fields: they are empty, or it has other fields."""
     empty = [name for name in names if name.partition(".")[0] in row]
-    if empty:
-        return f"its {' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty"
-    return f"its fields are {', '.join(row)}"
+    if not empty:
+        return f"its fields are {', '.join(row)}"
+    if len(empty) == 1:
+        return f"its {empty[0]} is empty"
+    return f"its {' and '.join(empty)} are empty"
 
 
 def _answers(row: Row, columns: Columns) -> list[Any]:
@@ -265,8 +267,8 @@ def _turns(texts: list[str]) -> list[str]:
 
 
 def fields(row: Any, name: str) -> list[Any]:
-    """The values of a field, without nulls and NaN, as which pandas writes a missing value; a list
-    gives its members.
+    """The values of a field, without nulls and without NaN, which pandas writes for a missing
+    value, or an infinity; a list gives its members.
 
     >>> (
     ...     fields({"a": [{"b": "x"}, {"b": ["y", None]}]}, "a.b"),

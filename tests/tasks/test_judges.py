@@ -237,7 +237,8 @@ def test_a_false_pass_is_a_yes_where_the_truth_is_no(store):
 
 def test_verdicts_that_are_asked_again_are_compared_in_pairs_and_with_chance(store):
     """Of 1, 1 and 0 one pair in three agrees, of 1, 1 and 1 all do: 2/3. Five of six verdicts are
-    yes, so two drawn from all of them agree in 25/36 + 1/36. Another iteration asks anew."""
+    yes, so two drawn from all of them agree in 25/36 + 1/36. Verdicts of another iteration are not
+    compared with these."""
     texts = [{"rollout_id": name, "answer": "same"} for name in "abcd"]
     rows(at(store, 1), "answers", *texts)
     verdicts = {"t-0": (1, 1, 0), "t-1": (1, 1, 1)}

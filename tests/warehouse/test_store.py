@@ -96,10 +96,14 @@ def test_a_refused_write_that_a_library_in_rust_reports_is_explained(store):
         store.draft(SAMPLES),
     ):
         raise RuntimeError("I/O error: File too large (os error 27)")
-    not_refused = RuntimeError("No such file or directory (os error 2)")
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
+def test_a_file_that_a_library_in_rust_cannot_read_is_not_called_one_of_the_store(store, number):
+    problem = RuntimeError(f"{os.strerror(number)} (os error {number})")
     with pytest.raises(RuntimeError) as raised, store.draft(SAMPLES):
-        raise not_refused
-    assert raised.value is not_refused
+        raise problem
+    assert raised.value is problem
 
 
 def test_a_lock_that_cannot_be_written_is_explained(store, monkeypatch):

@@ -17,7 +17,7 @@ def answered(place: Place, mark: float | None) -> None:
 
 
 def test_a_quote_has_the_mark_of_its_own_place(store: Store) -> None:
-    """A reply that is compared again in another step or iteration is marked there anew."""
+    """A reply that is compared again in another step or iteration gets another mark there."""
     run = store.run("r")
     solver = run.iteration(1).phase("solver")
     answered(solver.step(1), mark=0.25)

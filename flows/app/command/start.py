@@ -188,9 +188,9 @@ def _busy(api: API, flow_run: dict[str, Any], flow: str, parameters: dict[str, A
     from flows.app.service.at_work import is_same_request
 
     run = parameters["run"]
-    differs = " with other parameters than these"
+    how = "with other parameters than these"
     if is_same_request(api, flow_run, flow, parameters):
-        differs = " already"
+        how = "already"
     return ValueError(
-        f"flow run {flow_run['name']} is running {run!r}{differs}; `selfplay stop {run}` stops it"
+        f"flow run {flow_run['name']} is running {run!r} {how}; `selfplay stop {run}` stops it"
     )

@@ -100,8 +100,7 @@ def _end(site: Site, api: API, flow_run_id: str) -> None:
 
 def store_of(flow_run: dict[str, Any]) -> Path | None:
     """The store of a flow run; None if it was submitted through Prefect, and does not say."""
-    variables = flow_run["job_variables"] or {}
-    root = (variables.get("env") or {}).get("SELFPLAY_STORE")
+    root = services.environment_of(flow_run).get("SELFPLAY_STORE")
     if root:
         return Path(root)
     return None

@@ -161,8 +161,13 @@ def crash_dead_runs(site: Site, api: API, say: Say = print) -> None:
 
 def submitted_by(flow_run: dict[str, Any]) -> str | None:
     """The identity of the process that runs a flow run itself; None if a worker starts one."""
-    environment = (flow_run["job_variables"] or {}).get("env") or {}
-    return environment.get(IN_PROCESS)
+    return environment_of(flow_run).get(IN_PROCESS)
+
+
+def environment_of(flow_run: dict[str, Any]) -> dict[str, str]:
+    """The environment that a flow run was submitted with; empty if through Prefect itself."""
+    variables = flow_run["job_variables"] or {}
+    return variables.get("env") or {}
 
 
 def end_abandoned(site: Site, api: API, say: Say = print) -> list[dict[str, Any]]:
