@@ -1,6 +1,7 @@
-"""A spending cap that is never exceeded.
+"""A spending cap that replies never exceed.
 
-Before it is sent, each request reserves the most that it can cost.
+Before it is sent, each request reserves the most that it can cost. A request that times out or
+brings nothing usable counts as free, although its provider may bill it.
 """
 
 from __future__ import annotations
