@@ -9,11 +9,14 @@ nothing that was stored. Remove the file to clear the cache.
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
+
+from warehouse.table import Damaged
 
 FILE = "replies.sqlite"
 AT_ONCE = 500
@@ -21,17 +24,23 @@ TABLE = """
 create table if not exists replies (
     key text primary key, text text not null, finish_reason text not null,
     num_prompt_tokens integer, num_completion_tokens integer, cost real not null, model text,
-    run text not null, at real not null
+    run text not null, at real not null, rollout_id text
 )
 """
+COLUMN = "rollout_id"  # that the tables of older stores lack
 
 # what a run paid for requests that brought no usable reply
 LOSSES = "create table if not exists losses (run text not null, cost real not null, at real)"
+LOSS = "insert into losses values (?, ?, ?)"
 
 
 @dataclass(frozen=True)
 class PaidReply:
-    """The reply to a request. `cost` is in the currency of the prices in force at the time."""
+    """The reply to a request.
+
+    `cost` is in the currency of the prices in force at the time. `run` and `rollout_id` are those
+    of the row for which it was paid; older stores did not note the latter.
+    """
 
     text: str
     finish_reason: str
@@ -39,6 +48,8 @@ class PaidReply:
     num_completion_tokens: int | None
     cost: float
     model: str | None
+    run: str
+    rollout_id: str | None
 
 
 class PaidReplies:
@@ -52,10 +63,29 @@ class PaidReplies:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(sqlite3.connect(self.path, timeout=60)) as connection, connection:
-            connection.execute(TABLE)
-            connection.execute(LOSSES)
-            yield connection
+        """A transaction.
+
+        Raises Damaged if the file is not as it was written, OSError if it cannot be read or
+        written.
+        """
+        try:
+            connecting = contextlib.closing(sqlite3.connect(self.path, timeout=60))
+            with connecting as connection, connection:
+                connection.execute(TABLE)
+                connection.execute(LOSSES)
+                _add_column(connection)
+                yield connection
+        except sqlite3.DatabaseError as problem:
+            if type(problem) is sqlite3.DatabaseError:  # those of a use of it are subclasses
+                raise Damaged(
+                    f"{self.path} is damaged ({problem}): move it away and repeat the command."
+                    " Published tables keep their replies; others are requested, and paid for,"
+                    " again, and what runs spent so far no longer counts towards api.max_cost"
+                ) from None
+            if isinstance(problem, sqlite3.OperationalError):
+                number = errno.ENOSPC if "full" in str(problem) else errno.EIO
+                raise OSError(number, str(problem), str(self.path)) from problem
+            raise
 
     def find(self, keys: Iterable[str]) -> dict[str, PaidReply]:
         """The replies to those of `keys`, the keys of requests, that are cached."""
@@ -66,36 +96,50 @@ class PaidReplies:
                 some = keys[i : i + AT_ONCE]
                 query = f"""
                     select key, text, finish_reason, num_prompt_tokens, num_completion_tokens,
-                        cost, model
+                        cost, model, run, rollout_id
                     from replies where key in ({",".join("?" * len(some))})
                 """
                 for key, *values in connection.execute(query, some):
                     replies[key] = PaidReply(*values)
         return replies
 
-    def put(self, replies: dict[str, PaidReply], run: str) -> None:
-        """Store the replies that a run paid for, by their requests' keys, all or none. A request
-        that has a reply keeps it."""
+    def put(self, replies: dict[str, PaidReply]) -> None:
+        """Store replies by their requests' keys, all or none.
+
+        A request that has a reply, because another process sent it at the same time, keeps it; what
+        the other one cost counts as lost.
+        """
         now = time.time()
-        rows = [(key, *astuple(reply), run, now) for key, reply in replies.items()]
         with self._open() as connection:
-            connection.executemany(
-                "insert or ignore into replies values (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-            )
+            for key, reply in replies.items():
+                *values, rollout_id = astuple(reply)
+                added = connection.execute(
+                    "insert or ignore into replies values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    [key, *values, now, rollout_id],
+                )
+                if not added.rowcount:
+                    connection.execute(LOSS, (reply.run, reply.cost, now))
 
     def lose(self, cost: float, run: str) -> None:
         """Note what a run paid for requests that brought no usable reply."""
         with self._open() as connection:
-            connection.execute("insert into losses values (?, ?, ?)", (run, cost, time.time()))
+            connection.execute(LOSS, (run, cost, time.time()))
 
     def spent(self, run: str) -> float:
         """What a run paid, with a reply or without."""
-        query = """
-            select coalesce(sum(cost), 0) from (
-                select cost from replies where run = :run
-                union all
-                select cost from losses where run = :run
-            )
-        """
+        return self.lost(run) + self._sum("select sum(cost) from replies where run = ?", run)
+
+    def lost(self, run: str) -> float:
+        """What a run paid without a reply."""
+        return self._sum("select sum(cost) from losses where run = ?", run)
+
+    def _sum(self, query: str, run: str) -> float:
         with self._open() as connection:
-            return connection.execute(query, {"run": run}).fetchone()[0]
+            return connection.execute(query, (run,)).fetchone()[0] or 0.0
+
+
+def _add_column(connection: sqlite3.Connection) -> None:
+    """Add the column that the table of an older store lacks."""
+    columns = {row[1] for row in connection.execute("pragma table_info(replies)")}
+    if COLUMN not in columns:
+        connection.execute(f"alter table replies add column {COLUMN} text")

@@ -136,7 +136,8 @@ def check_request(store: Store, request: Request, config: BaseModel, force: bool
     With `force`, the configuration may be another. Limits of monitors, and the places of engines
     and trainer, may always change: they are in no recipe. So may the context of engines, which is
     in no recipe of replies: after an alarm about prompts that do not fit, a larger one holds for
-    what is sampled from then on. A setting that did not exist when the run began counts as its
+    what is sampled from then on. Of an API only what decides its replies is in a recipe: its cap,
+    prices, rates and key may change. A setting that did not exist when the run began counts as its
     default.
     """
     last = _request(store, request.run)
@@ -172,17 +173,25 @@ def _with_new_settings(before: dict[str, Any], config: BaseModel) -> dict[str, A
 
 def _recorded(config: dict[str, Any]) -> dict[str, Any]:
     """The settings that may be part of a recipe."""
-    return {
-        key: _recorded_of_engine(value) if key in ("engine", "judge_engine") else value
-        for key, value in config.items()
-        if key not in IN_NO_RECIPE
-    }
+    recorded = {key: value for key, value in config.items() if key not in IN_NO_RECIPE}
+    for key in ("engine", "judge_engine"):
+        if key in recorded:
+            recorded[key] = _recorded_of_engine(recorded[key])
+    if recorded.get("api"):
+        recorded["api"] = _recorded_of_api(recorded["api"])
+    return recorded
 
 
 def _recorded_of_engine(engine: dict[str, Any] | None) -> dict[str, Any] | None:
     if engine is None:
         return None
     return {key: value for key, value in engine.items() if key not in ("place", "max_model_len")}
+
+
+def _recorded_of_api(api: dict[str, Any]) -> dict[str, Any]:
+    """What is part of the identity of its models (`ChatEndpoint.policy`)."""
+    deciding = ("provider" if api.get("provider") else "url", "extra", "omit")
+    return {key: api.get(key) for key in deciding}
 
 
 def last_request(store: Store, run: str) -> Request:

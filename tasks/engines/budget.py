@@ -1,20 +1,19 @@
-"""A spending cap that replies never exceed.
+"""A spending cap that requests never exceed.
 
-Before it is sent, each request reserves the most that it can cost. A request that times out or
-brings nothing usable counts as free, although its provider may bill it.
+Before it is sent, each request reserves the most that it can cost. One that may have been billed
+without bringing a usable reply, such as one that timed out, counts at the tokens that the endpoint
+reports, or else at that maximum.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from tasks.engines.chat_client import NotAnswered, Usage
+from tasks.engines.chat_client import NotAnswered
 from tasks.engines.endpoint import ChatEndpoint
-
-MARKUP = 16  # tokens that a chat template puts around a message, at most
+from tasks.engines.usage import Usage, most_prompt_tokens, most_reply_tokens
 
 
 class SpendingCapReached(RuntimeError):
@@ -22,68 +21,76 @@ class SpendingCapReached(RuntimeError):
 
 
 class Budget:
-    """What one run may spend, shared by threads."""
+    """What one run may spend, shared by threads.
 
-    def __init__(self, endpoint: ChatEndpoint, spent: float):
+    `spent` is what the run has spent so far, `lost` the part of it that brought no usable reply.
+    `keep_loss` stores every further loss.
+    """
+
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        spent: float,
+        lost: float,
+        keep_loss: Callable[[float], None],
+    ):
+        self.endpoint = endpoint
         self.spent = spent
-        self._endpoint = endpoint
+        self.lost = lost
+        self._keep_loss = keep_loss
         self._reserved = 0.0
         self._num_reserved = 0
         self._stopped = False
         self._changed = threading.Condition()
 
-    @contextlib.contextmanager
-    def reserved(self, body: dict[str, Any]) -> Iterator[Callable[[Usage], float]]:
-        """Reserve the most that a request can cost.
+    def reserved(self, body: dict[str, Any]) -> Reservation:
+        """A context in which the request `body` can be sent, once its cost fits under the cap.
 
-        Yields a function from the token counts of its response to their cost; a count that the
-        endpoint does not report (None) is billed at its maximum. Raises SpendingCapReached, and
-        NotAnswered after `stop`.
+        Entering it raises SpendingCapReached, and NotAnswered after `stop`.
         """
-        max_prompt_tokens = most_prompt_tokens(body["messages"])
-        max_reply_tokens = _most_reply_tokens(body)
-        most = self._endpoint.cost(max_prompt_tokens, max_reply_tokens)
-        self._reserve(most)
-        cost = 0.0
+        return Reservation(self, body)
 
-        def bill(usage: Usage) -> float:
-            nonlocal cost
-            num_prompt_tokens = usage.num_prompt_tokens
-            if num_prompt_tokens is None:
-                num_prompt_tokens = max_prompt_tokens
-            num_completion_tokens = usage.num_completion_tokens
-            if num_completion_tokens is None:
-                num_completion_tokens = max_reply_tokens
-            cost = self._endpoint.cost(num_prompt_tokens, num_completion_tokens)
-            return cost
-
-        try:
-            yield bill
-        finally:
-            with self._changed:
-                self._reserved -= most
-                self._num_reserved -= 1
-                self.spent += cost
-                self._changed.notify_all()
-
-    def _reserve(self, most: float) -> None:
+    def reserve(self, most: float) -> None:
         """Wait until `most` fits under the cap beside what is spent and reserved."""
-        cap = self._endpoint.max_cost
+        cap = self.endpoint.max_cost
         with self._changed:
             while cap is not None and self.spent + self._reserved + most > cap:
                 if self._stopped:
                     break
                 if not self._num_reserved:
-                    raise SpendingCapReached(
-                        f"{self.spent:.4f} of {cap:g} is spent, and the next request may cost"
-                        f" {most:.4f}. What was answered is kept: raise api.max_cost and repeat the"
-                        " command to ask for the rest"
-                    )
+                    raise SpendingCapReached(self._reached(cap, most))
                 self._changed.wait()
             if self._stopped:
                 raise NotAnswered("stopped", "not sent")
             self._reserved += most
             self._num_reserved += 1
+
+    def _reached(self, cap: float, most: float) -> str:
+        without_reply = ""
+        if self.lost:
+            without_reply = (
+                f" ({self.lost:.4f} of it, at most, for requests that brought no usable reply)"
+            )
+        return (
+            f"{self.spent:.4f} of {cap:g} is spent{without_reply}, and the next request may cost"
+            f" {most:.4f}. What was answered is kept: raise api.max_cost and repeat the command to"
+            " ask for the rest"
+        )
+
+    def release(self, most: float, cost: float) -> None:
+        """Give back what was reserved, of which `cost` is spent."""
+        with self._changed:
+            self._reserved -= most
+            self._num_reserved -= 1
+            self.spent += cost
+            self._changed.notify_all()
+
+    def lose(self, cost: float) -> None:
+        """Note that `cost` brought no usable reply."""
+        with self._changed:
+            self.lost += cost
+        if cost:
+            self._keep_loss(cost)
 
     def stop(self) -> None:
         """Start no further requests."""
@@ -92,12 +99,48 @@ class Budget:
             self._changed.notify_all()
 
 
-def most_prompt_tokens(messages: list[dict[str, str]]) -> int:
-    """No tokenizer makes more tokens than there are bytes."""
-    return sum(len(message["content"].encode()) + MARKUP for message in messages)
+class Reservation:
+    """The most that one request can cost, reserved while it is sent."""
 
+    def __init__(self, budget: Budget, body: dict[str, Any]):
+        self._budget = budget
+        self._max_prompt_tokens = most_prompt_tokens(body)
+        self._max_reply_tokens = most_reply_tokens(body)
+        self._most = budget.endpoint.cost(self._max_prompt_tokens, self._max_reply_tokens)
+        self._cost = 0.0
+        self._is_held = False
 
-def _most_reply_tokens(body: dict[str, Any]) -> int:
-    """Both names of the limit may be in a request: which of them holds is up to the endpoint."""
-    limits = (body.get("max_completion_tokens"), body.get("max_tokens"))
-    return max((limit for limit in limits if isinstance(limit, int)), default=0)
+    def __enter__(self) -> Reservation:
+        self._budget.reserve(self._most)
+        self._is_held = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_held:
+            self._budget.release(self._most, self._cost)
+
+    def bill(self, usage: Usage) -> float:
+        """Spend what a response with these token counts costs, and return it.
+
+        A count that the endpoint does not report is billed at its maximum.
+        """
+        num_prompt_tokens = usage.num_prompt_tokens
+        if num_prompt_tokens is None:
+            num_prompt_tokens = self._max_prompt_tokens
+        num_completion_tokens = usage.num_completion_tokens
+        if num_completion_tokens is None:
+            num_completion_tokens = self._max_reply_tokens
+        self._cost = self._budget.endpoint.cost(num_prompt_tokens, num_completion_tokens)
+        return self._cost
+
+    def lose(self, usage: Usage) -> None:
+        """Spend what an attempt without a usable reply may cost."""
+        self._budget.lose(self.bill(usage))
+
+    def lose_and_renew(self, usage: Usage) -> None:
+        """`lose`, and reserve the same for the next attempt. Raises as `Budget.reserved` does."""
+        self.lose(usage)
+        self._is_held = False
+        self._budget.release(self._most, self._cost)
+        self._cost = 0.0
+        self.__enter__()

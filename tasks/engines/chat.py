@@ -11,6 +11,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.models.engine import EngineDied, Policy, Sampling
 from tasks.rollouts.conversation import Conversation, seed_from
 from tasks.rollouts.dialogue import Dialogue
-from tasks.rollouts.rollout import rollout_row
+from tasks.rollouts.rollout import rollout_id, rollout_row
 from warehouse.draft import hash_json
 from warehouse.replies import PaidReplies, PaidReply
 from warehouse.schemas import PromptRow, Rollout, Row, Turn
@@ -30,6 +31,16 @@ MOST_SEED = 2**31  # a bound that every endpoint accepts
 # What came of each request: its key, and the reply or why there is none.
 Results = list[tuple[str, PaidReply | Exception]]
 ResultQueue = queue.SimpleQueue[tuple[str, PaidReply | Exception]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, the key of its reply, and the run and row for which it is paid."""
+
+    key: str
+    body: dict[str, Any]
+    run: str
+    rollout_id: str
 
 
 class ChatFleet:
@@ -119,18 +130,24 @@ class ChatFleet:
         """
         for key, reply in self._paid.find(pending).items():
             for conversation in pending.pop(key):
-                yield _row(conversation, policy, seed, sampling, reply, cached=True)
+                yield _row(conversation, policy, seed, sampling, reply, self.run)
         failed: dict[str, NotAnswered] = {}
         to_send = list(pending)
         num_requests = len(to_send)
         for _ in range(2):
-            bodies = {key: self._body(pending[key][0], policy, sampling) for key in to_send}
-            failed = {key: why for key, why in failed.items() if key not in bodies}
-            for key, reply in self._send_all(bodies, failed, max_failed, num_requests):
-                first, *others = pending.pop(key)
-                yield _row(first, policy, seed, sampling, reply, cached=False)
-                for conversation in others:
-                    yield _row(conversation, policy, seed, sampling, reply, cached=True)
+            requests = [
+                Request(
+                    key,
+                    self._body(pending[key][0], policy, sampling),
+                    self.run,
+                    rollout_id(pending[key][0], seed),
+                )
+                for key in to_send
+            ]
+            failed = {key: why for key, why in failed.items() if key not in to_send}
+            for key, reply in self._send_all(requests, failed, max_failed, num_requests):
+                for conversation in pending.pop(key):
+                    yield _row(conversation, policy, seed, sampling, reply, self.run)
             to_send = [key for key, why in failed.items() if why.kind != "never"]
         for key, why in failed.items():
             for conversation in pending[key]:
@@ -140,7 +157,7 @@ class ChatFleet:
 
     def _send_all(
         self,
-        bodies: dict[str, dict[str, Any]],
+        requests: list[Request],
         failed: dict[str, NotAnswered],
         max_failed: int,
         num_requests: int,
@@ -149,17 +166,20 @@ class ChatFleet:
 
         Each failure is put into `failed`, which may have some of the `num_requests` already.
         """
-        if not bodies:
+        if not requests:
             return
         if self._client is None:
             self._client = ChatClient(self.endpoint)
         client = self._client
         client.throttle.begin()
-        budget = Budget(self.endpoint, self._paid.spent(self.run))
+        paid, run = self._paid, self.run
+        budget = Budget(
+            self.endpoint, paid.spent(run), paid.lost(run), lambda cost: paid.lose(cost, run)
+        )
         done: ResultQueue = queue.SimpleQueue()
         stop: Exception | None = None
         try:
-            num_pending = _start(bodies, client, budget, done)
+            num_pending = _start(requests, client, budget, done)
             while num_pending:
                 results = _drain(done)
                 num_pending -= len(results)
@@ -179,14 +199,10 @@ class ChatFleet:
             raise stop
 
     def _keep(self, results: Results) -> Iterator[tuple[str, PaidReply]]:
-        """Store the replies among the results, and what those without a reply cost; then hand the
-        replies on."""
+        """Store the replies among the results, then hand them on."""
         replies = {key: result for key, result in results if isinstance(result, PaidReply)}
         if replies:
-            self._paid.put(replies, self.run)
-        lost = sum(result.cost for _, result in results if isinstance(result, NotAnswered))
-        if lost:
-            self._paid.lose(lost, self.run)
+            self._paid.put(replies)
         yield from replies.items()
 
     def _why_stop(
@@ -241,48 +257,46 @@ def _conversation(prompt: PromptRow, sample: int, seed: int) -> Conversation:
     return Conversation(prompt, sample, seed_from(seed, prompt["prompt_id"], sample), messages, [])
 
 
-def _start(
-    bodies: dict[str, dict[str, Any]], client: ChatClient, budget: Budget, done: ResultQueue
-) -> int:
+def _start(requests: list[Request], client: ChatClient, budget: Budget, done: ResultQueue) -> int:
     """Begin to send requests; returns how many.
 
     The threads are daemons, so that an interrupted process waits for no reply.
     """
-    waiting = list(reversed(bodies.items()))
+    waiting = list(reversed(requests))
 
     def work() -> None:
         with contextlib.suppress(IndexError):
             while True:
-                _send(*waiting.pop(), client, budget, done)
+                _send(waiting.pop(), client, budget, done)
 
-    for _ in range(min(client.endpoint.max_concurrency, len(bodies))):
+    for _ in range(min(client.endpoint.max_concurrency, len(requests))):
         threading.Thread(target=work, name="chat", daemon=True).start()
-    return len(bodies)
+    return len(requests)
 
 
-def _send(
-    key: str, body: dict[str, Any], client: ChatClient, budget: Budget, done: ResultQueue
-) -> None:
+def _send(request: Request, client: ChatClient, budget: Budget, done: ResultQueue) -> None:
     """Send one request, and put the reply, or why there is none, into `done`."""
     try:
-        with budget.reserved(body) as bill:
+        with budget.reserved(request.body) as reservation:
             try:
-                answer = client.ask(body)
+                answer = client.ask(request.body, again=reservation.lose_and_renew)
             except NotAnswered as problem:
                 if problem.usage is not None:
-                    problem.cost = bill(problem.usage)
+                    reservation.lose(problem.usage)
                 raise
             reply = PaidReply(
                 text=answer.text,
                 finish_reason=answer.finish_reason,
                 num_prompt_tokens=answer.usage.num_prompt_tokens,
                 num_completion_tokens=answer.usage.num_completion_tokens,
-                cost=bill(answer.usage),
+                cost=reservation.bill(answer.usage),
                 model=answer.model,
+                run=request.run,
+                rollout_id=request.rollout_id,
             )
-        done.put((key, reply))
+        done.put((request.key, reply))
     except Exception as problem:  # the thread that reads `done` raises it or counts it
-        done.put((key, problem))
+        done.put((request.key, problem))
 
 
 def _drain(done: ResultQueue, wait: bool = True) -> Results:
@@ -301,8 +315,7 @@ def _row(
     seed: int,
     sampling: Sampling,
     reply: PaidReply,
-    *,
-    cached: bool,
+    run: str,
 ) -> Rollout:
     """A reply as a rollout, without token ids, so that nothing can be trained on it."""
     text = cut_at_stop(reply.text, sampling.stop)
@@ -329,7 +342,7 @@ def _row(
         "num_prompt_tokens": reply.num_prompt_tokens,
         "num_completion_tokens": reply.num_completion_tokens,
         "cost": reply.cost,
-        "cached": cached,
+        "cached": (run, row["rollout_id"]) != (reply.run, reply.rollout_id),
         "model": reply.model,
     }
     return row

@@ -11,6 +11,7 @@ import json
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -20,34 +21,31 @@ import httpx
 from tasks.engines.deadline import within
 from tasks.engines.endpoint import ChatEndpoint, without
 from tasks.engines.throttle import Outcome, Throttle
+from tasks.engines.usage import UNKNOWN, Usage, reported
 
 OVERLOADED = {408, 429, 503, 504, 529}
 HOPELESS = {401, 402, 404, 405, 407}  # will fail for every request; a 403 may concern a single one
 NO_MONEY = "insufficient_quota"
 MOST_BYTES = 1 << 24
 FIRST_WAIT_S = 1.0
+NOT_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+    httpx.WriteError,
+    httpx.WriteTimeout,
+)
 LOCAL = {"127.0.0.1", "localhost", "::1"}
-
-
-@dataclass(frozen=True)
-class Usage:
-    """The token counts of a response; None for a count that the endpoint does not report."""
-
-    num_prompt_tokens: int | None
-    num_completion_tokens: int | None
-
-    @property
-    def num_tokens(self) -> int:
-        """The tokens that were reported."""
-        return (self.num_prompt_tokens or 0) + (self.num_completion_tokens or 0)
 
 
 class NotAnswered(Exception):
     """A request without a usable reply.
 
     `kind`: `again` may succeed later; `never` will always be refused; `hopeless` will be, like
-    every other request; `stopped` was not sent. `usage` is set if the endpoint reports tokens, and
-    so charges for them; `cost` is then what they cost.
+    every other request; `stopped` was not sent. `usage` is what may be billed nevertheless; None if
+    nothing is.
     """
 
     def __init__(
@@ -59,7 +57,6 @@ class NotAnswered(Exception):
         super().__init__(why)
         self.kind = kind
         self.usage = usage
-        self.cost = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,12 +70,18 @@ class ChatReply:
 
 
 class _Trouble(Exception):
-    """One attempt that failed and may be repeated."""
+    """One attempt that failed and may be repeated.
 
-    def __init__(self, outcome: Outcome, why: str, retry_after_s: float = 0):
+    `usage` is what may be billed for it; None if nothing is.
+    """
+
+    def __init__(
+        self, outcome: Outcome, why: str, retry_after_s: float = 0, usage: Usage | None = None
+    ):
         super().__init__(why)
         self.outcome: Outcome = outcome
         self.retry_after_s = retry_after_s
+        self.usage = usage
 
 
 class ChatClient:
@@ -99,16 +102,20 @@ class ChatClient:
             trust_env=host not in LOCAL,  # a proxy leads to the outside, not to this machine
         )
 
-    def ask(self, body: dict[str, Any]) -> ChatReply:
+    def ask(self, body: dict[str, Any], again: Callable[[Usage], None]) -> ChatReply:
         """The reply to a request, given its JSON body.
 
         Between attempts it waits a random share of 1, 2, 4, ... seconds, on top of what Retry-After
-        says. Raises NotAnswered if the request is refused, is charged without a reply, fails
-        `retries` + 1 times, or is not sent because the throttle was stopped.
+        says. `again` is called before a retry with what may be billed for the attempt that failed;
+        what it raises ends the request. Raises NotAnswered if the request is refused, is charged
+        without a reply, fails `retries` + 1 times, or is not sent because the throttle was stopped.
         """
         estimate = len(json.dumps(body["messages"])) // 4 + 64
         why = ""
+        usage: Usage | None = None
         for attempt in range(self.endpoint.retries + 1):
+            if usage is not None:
+                again(usage)
             started = self.throttle.enter(estimate)
             if started is None:
                 raise NotAnswered("stopped", "not sent")
@@ -117,6 +124,7 @@ class ChatClient:
             except _Trouble as trouble:
                 self.throttle.leave(trouble.outcome, started, pause_s=trouble.retry_after_s)
                 why = without(self._key, str(trouble))
+                usage = trouble.usage
                 longest = min(FIRST_WAIT_S * 2**attempt, self.endpoint.max_wait_s)
                 if attempt < self.endpoint.retries:
                     # on top of Retry-After, which holds for all
@@ -129,24 +137,25 @@ class ChatClient:
                 beyond_estimate = used - estimate if used else 0
                 self.throttle.leave("served", started, beyond_estimate)
                 return reply
-        raise NotAnswered("again", f"after {self.endpoint.retries + 1} attempts: {why}")
+        raise NotAnswered("again", f"after {self.endpoint.retries + 1} attempts: {why}", usage)
 
     def _attempt(self, body: dict[str, Any]) -> ChatReply:
         try:
             status, headers, content = self._post(body)
         except httpx.TimeoutException as slow:
-            raise _Trouble(
-                "overload", f"{type(slow).__name__} within {self.endpoint.timeout_s:g} s"
-            ) from None
+            why = f"{type(slow).__name__} within {self.endpoint.timeout_s:g} s"
+            raise _Trouble("overload", why, usage=_usage_without_response(slow)) from None
         except httpx.HTTPError as broken:
-            raise _Trouble("fault", f"{type(broken).__name__}: {broken}") from None
+            why = f"{type(broken).__name__}: {broken}"
+            raise _Trouble("fault", why, usage=_usage_without_response(broken)) from None
         if status != 200:
             self._refuse(status, headers, self._shown(_plain(content), 300))
         try:
             response = json.loads(content)
         except (ValueError, RecursionError):
-            raise _Trouble("fault", f"no JSON: {self._shown(_plain(content), 100)!r}") from None
-        return self._read(response)
+            why = f"no JSON: {self._shown(_plain(content), 100)!r}"
+            raise _Trouble("fault", why, usage=UNKNOWN) from None
+        return self._read(response, reported(response, body))
 
     def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body of a response, read within the limits of time and bytes.
@@ -179,13 +188,12 @@ class ChatClient:
             raise _Trouble("overload" if status in OVERLOADED else "fault", why, wait)
         raise NotAnswered("never", without(self._key, why))
 
-    def _read(self, response: Any) -> ChatReply:
+    def _read(self, response: Any, usage: Usage) -> ChatReply:
         """The reply in a body.
 
         A body without one may be retried, unless it is charged; the model's refusal to answer may
         not.
         """
-        usage = _usage(response)
         try:
             choice = response["choices"][0]
             model = response.get("model")
@@ -196,7 +204,7 @@ class ChatClient:
             raise self._useless("no reply", response, usage) from None
         if reason == "content_filter" or (refusal and not text):
             why = f"refused: {without(self._key, _text(refusal or reason))[:300]}"
-            raise NotAnswered("never", why, usage if usage.num_tokens else None)
+            raise NotAnswered("never", why, usage)
         if text is None and reason == "length":
             text = ""  # the reasoning took all tokens
         if not isinstance(text, str):
@@ -209,12 +217,12 @@ class ChatClient:
         )
 
     def _useless(self, what: str, content: Any, usage: Usage) -> Exception:
-        """The error for a body without a reply. One that is charged is not retried at once: each
-        attempt may cost as much as a reply, and the budget has reserved one."""
+        """The error for a body without a reply. One that is known to be charged is not retried at
+        once: each attempt may cost as much as a reply."""
         why = f"{what} in {self._shown(json.dumps(content), 100)}"
         if usage.num_tokens:
             return NotAnswered("again", why, usage)
-        return _Trouble("fault", why)
+        return _Trouble("fault", why, usage=usage)
 
     def _shown(self, text: str, most: int) -> str:
         """The beginning of a text from the endpoint, without the key: it is masked before the text
@@ -259,17 +267,6 @@ def _text(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def _usage(response: Any) -> Usage:
-    usage = response.get("usage") if isinstance(response, dict) else None
-    if not isinstance(usage, dict):
-        usage = {}
-    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
-
-
-def _count(value: Any) -> int | None:
-    """A count of tokens; None if the endpoint sent something else."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    if not 0 <= value < 2**31:
-        return None
-    return value
+def _usage_without_response(problem: httpx.HTTPError) -> Usage | None:
+    """What may be billed for a request without a whole response; None if it was never sent."""
+    return None if isinstance(problem, NOT_SENT) else UNKNOWN

@@ -65,13 +65,17 @@ def roll_out(
         raise call.error
 
 
+def rollout_id(conversation: Conversation, seed: int) -> str:
+    """The identity of a conversation's row."""
+    return digest(conversation.prompt["prompt_id"], conversation.sample, seed).hex()
+
+
 def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Rollout:
     """A finished conversation as a row of the table `rollouts`."""
-    prompt_id = conversation.prompt["prompt_id"]
     assert conversation.finish is not None
     return {
-        "rollout_id": digest(prompt_id, conversation.sample, seed).hex(),
-        "prompt_id": prompt_id,
+        "rollout_id": rollout_id(conversation, seed),
+        "prompt_id": conversation.prompt["prompt_id"],
         "role": conversation.prompt["role"],
         "sample": conversation.sample,
         "policy": policy.id,

@@ -54,7 +54,7 @@ class Usage(TypedDict):
         int | None, "with what it thought; None where the endpoint does not count"
     ]
     cost: Annotated[float, "in the currency of the prices, when it was first asked"]
-    cached: Annotated[bool, "the same request had been answered: nothing was paid this time"]
+    cached: Annotated[bool, "it was paid for with another row, whose request was the same"]
     model: Annotated[str | None, "what the endpoint says has replied; None where it does not say"]
 
 

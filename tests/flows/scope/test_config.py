@@ -356,6 +356,56 @@ def test_the_place_of_the_trainer_and_the_context_of_engines_may_change(store, c
     assert store.kept("r", "config.json") == other.model_dump(mode="json")
 
 
+API = {
+    "models.grader": "api:big-judge",
+    "api.url": "https://judges.example/v1",
+    "api.price_in": 1,
+    "api.max_cost": 5,
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"api.max_cost": 20},
+        {"api.price_out": 3},
+        {"api.timeout_s": 9, "api.retries": 1, "api.max_failed_share": 0.5},
+        {"api.max_concurrency": 2, "api.api_key_env": "ANOTHER"},
+    ],
+)
+def test_how_an_api_is_asked_may_change(store, changed):
+    """A run that has reached its cap is told to raise it."""
+    asked = Request(flow="f", profile="micro", run="r")
+    save_request(store, asked, profile.load(Config, "micro", API))
+    other = profile.load(Config, "micro", API | changed)
+    save_request(store, asked, other)
+    assert store.kept("r", "config.json") == other.model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"api.url": "https://others.example/v1"},
+        {"api.extra": {"reasoning_effort": "low"}},
+        {"api.omit": ["seed"]},
+        {"api.provider": "judges"},
+    ],
+)
+def test_what_decides_the_replies_of_an_api_may_not_change(store, changed):
+    asked = Request(flow="f", profile="micro", run="r")
+    save_request(store, asked, profile.load(Config, "micro", API))
+    with pytest.raises(ValueError, match=f"was made with {next(iter(changed))}"):
+        save_request(store, asked, profile.load(Config, "micro", API | changed))
+
+
+def test_the_url_of_a_named_provider_may_change(store):
+    asked = Request(flow="f", profile="micro", run="r")
+    named = API | {"api.provider": "judges"}
+    save_request(store, asked, profile.load(Config, "micro", named))
+    moved = named | {"api.url": "https://others.example/v1"}
+    save_request(store, asked, profile.load(Config, "micro", moved))
+
+
 def test_a_run_that_an_alarm_stopped_continues_with_another_limit(store):
     asked = Request(flow="f", profile="micro", run="r")
     save_request(store, asked, profile.load(Config, "micro"))

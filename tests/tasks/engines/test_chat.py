@@ -1,7 +1,9 @@
 """Models behind an API that fails in every way: no reply is lost, doubled or paid for twice, and
 no key leaks."""
 
+import contextlib
 import random
+import sqlite3
 import threading
 
 import pytest
@@ -16,7 +18,8 @@ from tasks.rollouts.dialogue import Dialogue
 from tests.support.chat_server import FAULTS, completion, serving, trickling
 from tests.support.rows import publish, row
 from warehouse.query import query
-from warehouse.replies import PaidReplies
+from warehouse.replies import FILE, PaidReplies
+from warehouse.table import Damaged
 
 KEY = "sk-test-0123456789abcdef"
 GREEDY = Sampling(temperature=0, max_tokens=8)
@@ -256,6 +259,51 @@ def test_what_brings_no_reply_and_is_charged_counts_as_spent(place):
     assert PaidReplies(place.store.root).spent("r") == 5 * 2.0
 
 
+# what a provider may bill for, although no reply arrives
+MAY_BE_BILLED = ("reset", "cut", "cut length", "html", "no json", "no choices", "no text", "deep")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_may_be_billed_counts_as_the_most_it_can_cost(place, fault):
+    """A reply costs 2; a request may cost 2.3 for the prompt of 7 bytes and 16 of markup, and 4 for
+    8 tokens."""
+    with serving(lambda prompt, n: fault if n < 3 else yes(prompt, n)) as server:
+        (found,) = ask(place, server.url, prompts(1), max_cost=50, **PRICED)
+    paid = PaidReplies(place.store.root)
+    assert found["usage"]["cost"] == 2
+    lost = 2 * 6.3 if fault in MAY_BE_BILLED else 0
+    assert (paid.lost("r"), paid.spent("r")) == pytest.approx((lost, lost + 2))
+
+
+def test_requests_that_time_out_do_not_exceed_the_cap(place):
+    """Three may cost 18.9; a fourth would exceed 25."""
+    with serving(lambda prompt, n: "slow") as server, pytest.raises(SpendingCapReached) as reached:
+        ask(place, server.url, prompts(2), max_cost=25, timeout_s=0.2, **PRICED)
+    assert len(server.requests) <= 3
+    assert str(reached.value).startswith(
+        "18.9000 of 25 is spent (18.9000 of it, at most, for requests that brought no usable reply)"
+    )
+    assert PaidReplies(place.store.root).spent("r") == pytest.approx(18.9)
+
+
+def test_a_request_that_was_never_sent_costs_nothing(place):
+    with serving(yes) as server:
+        url = server.url
+    settings = {"retries": 3, "max_failed_share": 1, "max_cost": 10, **PRICED}
+    (found,) = ask(place, url, prompts(1), **settings)
+    assert "ConnectError" in found["error"] and PaidReplies(place.store.root).spent("r") == 0
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 300_000])
+def test_an_absurd_count_of_tokens_counts_as_the_most_there_can_be(place, count):
+    """It blocks neither the cap nor the limit of tokens per minute."""
+    usage = {"prompt_tokens": 10, "completion_tokens": count}
+    with serving(lambda prompt, n: completion("yes", usage=usage)) as server:
+        rows = ask(place, server.url, prompts(3), max_cost=20, tokens_per_minute=10_000, **PRICED)
+    assert [r["usage"]["num_completion_tokens"] for r in rows] == [None] * 3
+    assert [r["usage"]["cost"] for r in rows] == [1 + 4] * 3
+
+
 def test_a_refusal_is_not_repeated_and_costs_its_row_only(place):
     filtered = completion(None)
     filtered["choices"][0] |= {"finish_reason": "content_filter"}
@@ -303,9 +351,39 @@ def test_the_same_rows_cost_nothing_again_whoever_asks(place, store):
         again = ask(store.run("another"), server.url, prompts(5), group_size=2, **PRICED)
     assert len(server.requests) == 10
     assert [r["reply"] for r in again] == [r["reply"] for r in first]
-    assert {r["usage"]["cached"] for r in again} == {True} and {
-        r["usage"]["cached"] for r in first
-    } == {False}
+    assert {r["usage"]["cached"] for r in again} == {True}
+    assert {r["usage"]["cached"] for r in first} == {False}
+
+
+def test_the_cache_of_an_older_store_is_read_and_its_replies_are_nobodys(place):
+    with serving(yes) as server:
+        first = ask(place, server.url, prompts(2))
+        with contextlib.closing(sqlite3.connect(place.store.root / FILE)) as connection:
+            connection.execute("alter table replies drop column rollout_id")
+        again = ask(place, server.url, prompts(3))
+    assert len(server.requests) == 3
+    assert [r["reply"] for r in again[:2]] == [r["reply"] for r in first]
+    assert [r["usage"]["cached"] for r in again] == [True, True, False]
+
+
+@pytest.mark.parametrize("damage", [b"", b"SQLite format 3"], ids=["not a database", "torn"])
+def test_a_damaged_cache_is_named_with_what_moving_it_away_means(place, damage):
+    path = place.store.root / FILE
+    with serving(yes) as server:
+        ask(place, server.url, prompts(300))
+        whole = path.read_bytes()
+        path.write_bytes(damage + b"\xff" * (len(whole) - len(damage)))
+        with pytest.raises(Damaged, match=r"replies\.sqlite is damaged .*: move it away and"):
+            ask(place, server.url, prompts(300))
+        path.rename(path.with_suffix(".damaged"))
+        assert len(ask(place, server.url, prompts(3))) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_of_the_disk(place):
+    (place.store.root / FILE).mkdir()
+    with serving(yes) as server, pytest.raises(OSError, match=r"unable to open.*replies\.sqlite"):
+        ask(place, server.url, prompts(1))
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_a_kill_costs_only_what_was_under_way(place):
         assert all(told), "it ended before it was killed"
         rows = ask(place, server.url, prompts(60))
     assert len({r["prompt_id"] for r in rows}) == 60
+    assert {r["usage"]["cached"] for r in rows} == {False}, "the run paid for all of them"
     assert {server.asked[f"judge {name[1:]}"] for name in told} == {1}
 
 
@@ -61,22 +62,27 @@ def test_an_interrupted_process_waits_for_no_reply(place):
         assert process.wait(timeout=600) != 0  # a request may take six times as long
 
 
+STORES = """
+import sys
+from pathlib import Path
+from warehouse.replies import PaidReplies, PaidReply
+store = PaidReplies(Path(sys.argv[1]))
+name = sys.argv[2]
+reply = PaidReply(name, "stop", 1, 1, 1.0, None, "r", "row")
+for i in range(50):
+    store.put({f"all-{i}": reply, f"{name}-{i}": reply})
+"""
+
+
 def test_several_processes_keep_replies_at_once(place):
-    """Each of four processes stores 50 replies of its own and 50 that all store; the first of
-    the latter stays."""
-    code = (
-        "import sys; from pathlib import Path; from warehouse.replies import *\nfor i in range(50):"
-        " PaidReplies(Path(sys.argv[1])).put({f'{k}-{i}': PaidReply(sys.argv[2], 'stop', 1, 1, 1.0,"
-        " None) for k in ('all', sys.argv[2])}, 'r')"
-    )
+    """Each of four processes stores 50 replies of its own and 50 that all store. The first of the
+    latter stays; the others were paid for, too."""
     store = PaidReplies(place.store.root)
-    store.put({"all-0": PaidReply("first", "stop", 1, 1, 1.0, None)}, "r")
+    store.put({"all-0": PaidReply("first", "stop", 1, 1, 1.0, None, "r", "row")})
     started = [
-        subprocess.Popen([sys.executable, "-c", code, str(place.store.root), n]) for n in "abcd"
+        subprocess.Popen([sys.executable, "-c", STORES, str(place.store.root), n]) for n in "abcd"
     ]
     assert [process.wait() for process in started] == [0] * 4
-    assert store.spent("r") == 250
-    assert (
-        store.find(["all-0", "d-49"])["all-0"].text == "first"
-        and len(store.find([f"b-{i}" for i in range(50)])) == 50
-    )
+    assert (store.spent("r"), store.lost("r")) == (401, 151)
+    assert store.find(["all-0", "d-49"])["all-0"].text == "first"
+    assert len(store.find([f"b-{i}" for i in range(50)])) == 50

@@ -1,6 +1,6 @@
 -- grain: what one stage asked of one model behind an API: replies, tokens, and their cost in the currency of the prices.
--- `cost` is of all its replies, `paid` without those that the same request had been answered before. What requests without
--- a usable reply cost counts towards api.max_cost alone.
+-- `cost` is of all its replies, `paid` without those that were paid for with another row, whose request was the same. What
+-- requests without a usable reply may have cost counts towards api.max_cost alone.
 create view spending as
 select
     run,
