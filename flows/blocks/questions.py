@@ -23,6 +23,7 @@ from tasks.monitors.monitor import (
     label_errors,
     reference_errors,
     reward_gap,
+    same_labels,
     tasks_written,
     vote_gap,
 )
@@ -106,6 +107,7 @@ def answer(  # noqa: PLR0913 -- how to sample and how to compare are several set
             num_workers=comparing.processes,
             label=label,
         )
+        watch_labels(run, at, player.policy.id, labels=labels, label=label)
     matches = compare_answers(
         at,
         replies.rows,
@@ -203,12 +205,34 @@ def answer_rewards(answers: list[Answer], matches: list[Match]) -> Iterator[Row]
             yield scored(row, reward, {"readable": readable, "g": reward}, score=reward)
 
 
+def watch_labels(
+    run: Run[Any], at: Place, policy: str, *, labels: Table, label: str | None = None
+) -> None:
+    """Raise Alarm, before an update, if too many questions have the same label. `label` is that of
+    the tables of answers."""
+    run.watch(
+        at,
+        same_labels,
+        policy=policy,
+        benchmark=LABELS,
+        label=f"same-labels-{label}" if label else "same-labels",
+        way_out=(
+            "The policy is rewarded for one answer, whatever is asked: start from a model that"
+            " answers better, give answers, or change monitor.max_same_label if most of these"
+            " questions do have one answer."
+        ),
+        labels=labels,
+    )
+
+
 def watch_questions(
     run: Run[Any], at: Place, policy: str, *, tasks: Tables, labels: Table | None = None
 ) -> None:
-    """Raise Alarm, before an update, if too many questions are empty or copies or, in a built-in
-    world, if too many `labels` are wrong."""
+    """Raise Alarm, before an update, if too many questions are empty or copies, if too many
+    `labels` are the same or, in a built-in world, if too many are wrong."""
     run.watch(at, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
+    if labels is not None:
+        watch_labels(run, at, policy, labels=labels)
     world = held_out_world(run)
     if labels is not None and world is not None and world.oracle is not None:
         run.watch(

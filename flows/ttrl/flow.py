@@ -18,6 +18,7 @@ from flows.blocks.questions import (
     majority,
     readers,
     score_held_out,
+    watch_labels,
 )
 from flows.method import method
 from flows.run import Player, Role, Run, templates
@@ -46,6 +47,7 @@ def ttrl_iteration(run: Run[Config]) -> Player:
             tasks = draw_questions(run, step, number=(t - 1) * cfg.steps + s)
             solutions = run.ask(step, solver, player.policy, group_size=cfg.group_size, tasks=tasks)
             labels = majority(run, step, tasks=tasks, answers=solutions.rows)
+            watch_labels(run, step, player.policy.id, labels=labels)
             matches = compare_answers(
                 step, solutions.rows, tasks, labels=labels, compare=agree, comparing=cfg.match
             )

@@ -85,6 +85,15 @@ class Limits(BaseModel):
     max_label_error: float | None = Field(
         default=0.3, ge=0, le=1, description="greatest share of labels that are not the truth"
     )
+    max_same_label: float | None = Field(
+        default=0.8,
+        ge=0,
+        le=1,
+        description=(
+            "greatest share of a step's questions with the same label (the majority of their own"
+            " answers)"
+        ),
+    )
     max_mark_error: float | None = Field(
         default=None,
         ge=0,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -52,6 +53,7 @@ COURSE = "course monitor"
 
 Measured = Iterator[tuple[str, float]]
 Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown
+LEAST_LABELS = 8
 MOST_REASONS = 3  # why replies could not be read, in a message
 OF = " of "  # a metric named "<metric> of <role or benchmark>" has the limit of <metric>
 
@@ -309,6 +311,24 @@ def label_errors(labels: list[Label], tasks: list[Task], *, oracle: Truth) -> Me
             truth = oracle(task, label)
             if truth is not None:
                 yield "label_error", float(not truth)
+
+
+def same_labels(labels: list[Label]) -> Measured:
+    """Yield 1 for a label that is the most frequent one, but for case and punctuation, else 0.
+
+    A policy that is rewarded for agreeing with itself can learn to give one answer to every
+    question. Of fewer than `LEAST_LABELS` labels many may be equal by chance: nothing is yielded.
+    """
+    texts = [
+        " ".join(re.findall(r"\w+", row["answer"].casefold()))
+        for row in labels
+        if row["answer"] is not None
+    ]
+    if len(texts) < LEAST_LABELS:
+        return
+    ((most_frequent, _),) = Counter(texts).most_common(1)
+    for text in texts:
+        yield "same_label", float(text == most_frequent)
 
 
 def contrast(advantages: list[Advantage]) -> Measured:

@@ -11,7 +11,8 @@ from warehouse.schemas import Row
 
 PAIR = re.compile(r"(?P<question>.*?\S)\s*\bAnswer:\s*(?P<answer>\S.*)", re.IGNORECASE)
 TEXT = "Text: "  # prefix of a context
-ANNOUNCED = re.compile(r"(the )?((final|correct|right) )?answer( is)?\W*", re.IGNORECASE)
+# "The answer is", and whatever ends with a colon
+ANNOUNCED = re.compile(r".*:\s*|(the )?((final|correct|right) )?answer( is)?\W*", re.IGNORECASE)
 VOTES = {"yes": 1, "no": 0}
 # what structured output may hold a reply to
 VOTE_FORM = " (yes|no)"

@@ -75,6 +75,7 @@ def test_an_answer_is_the_first_line_of_so_many_words():
         (" Ada King Lovelace", "more than 2 words"),
         (" \n ", "no answer is stated"),
         (" The answer is:", "no answer is stated"),
+        (" The answer to this question is: ", "no answer is stated"),
         (" Answer: \n", "no answer is stated"),
     ):
         with pytest.raises(Malformed, match=reason):

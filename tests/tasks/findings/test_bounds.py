@@ -49,6 +49,12 @@ def held_out(store: Store, num_shared: int) -> None:
     rows(at(store, 1), "tasks", *texts[:num_shared], {"task_id": "own", "text": "another"})
 
 
+def labelled_alike(store: Store, num_alike: int) -> None:
+    texts = ["The answer is:" if n < num_alike else f"{n}" for n in range(200)]
+    labels = [{"task_id": str(n), "answer": text} for n, text in enumerate(texts)]
+    rows(at(store, 1), "labels", *labels)
+
+
 def measured(store: Store, metric: str, share: float, n: int) -> None:
     score(at(store, 1), "judge monitor", metric, n=n, score=share)
 
@@ -134,6 +140,7 @@ BOUNDS: list[tuple[str, Lay, Any, Any]] = [
     ("held_out_in_training", held_out, 4, 5),
     # of 40 criteria; every wrong one has two wrong verdicts
     ("judge_errs_in_training", lambda s, k: judged(s, 1, wrong=set(range(k))), 2, 3),
+    ("labels_alike", labelled_alike, 114, 115),
     ("length_is_rewarded", grown, 45, 46),
     ("pool_shrinks", lambda s, k: shrunk(s, k, num_updates=4), 46, 45),
     ("pool_shrinks", lambda s, k: shrunk(s, 45, num_updates=k), 5, 4),

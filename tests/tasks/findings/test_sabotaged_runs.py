@@ -267,6 +267,25 @@ def test_a_score_that_falls_while_rewards_rise_is_found(store):
     )
 
 
+def test_a_policy_that_learns_to_say_one_thing_is_found(store):
+    """The first step has labels of their own, the second four in five alike but for a colon."""
+    for step, num_alike in ((1, 0), (2, 16)):
+        texts = [
+            ("The answer is:" if n % 2 else "the answer is") if n < num_alike else f"answer {n}"
+            for n in range(20)
+        ]
+        labels = [{"task_id": str(n), "answer": text} for n, text in enumerate(texts)]
+        rows(at(store, 1, step=step), "labels", *labels)
+        asked = [{"task_id": str(n), "text": f"question {n}"} for n in range(20)]
+        rows(at(store, 1, step=step), "tasks", *asked)
+    said = sentence(store, "labels_alike") or ""
+    assert said.startswith("In iteration 1 '")
+    assert said.endswith(
+        "' is the label of 80% of the questions of a step (16 of 20); in the first step the most"
+        " frequent one was that of 5.0%: the policy is rewarded for one answer, whatever is asked."
+    )
+
+
 def test_a_fall_within_two_standard_errors_is_no_finding(store):
     scored(store, 0.4, 0.6, 0.55)
     assert sentence(store, "score_falls") is None

@@ -14,6 +14,7 @@ from tasks.monitors.monitor import (
     marks_given,
     reference_errors,
     reward_gap,
+    same_labels,
     sampler_mismatch,
     tasks_written,
     vote_gap,
@@ -25,6 +26,7 @@ DEFAULTS = {
     "max_judge_minus_oracle": 0.05,
     "max_reference_error": 0.3,
     "max_label_error": 0.3,
+    "max_same_label": 0.8,
     "max_top_mark": 0.95,
     "max_gate_leak": 0.1,
     "max_malformed": 0.8,
@@ -202,6 +204,18 @@ def test_labels_err_where_the_oracle_knows_better():
     rows = [row("labels", task_id=t, answer=a, num_agreeing=n, num_readable=4) for t, a, n in about]
     found = values(label_errors(rows, TASKS, oracle=knows_four))
     assert found == {"label_share": [0.75, 1.0, 0.25, 0.5], "label_error": [0, 0, 1]}
+
+
+def test_labels_are_the_same_but_for_case_and_punctuation():
+    said = ["The answer is:", "the answer is", None, "Four", "The  answer is.", *"abcd"]
+    rows = [row("labels", task_id=str(n), answer=text) for n, text in enumerate(said)]
+    assert values(same_labels(rows)) == {"same_label": [1, 1, 0, 1, 0, 0, 0, 0]}
+
+
+def test_of_fewer_than_eight_labels_many_may_be_the_same_by_chance():
+    rows = [row("labels", task_id=str(n), answer="a") for n in range(7)]
+    rows.append(row("labels", task_id="unreadable", answer=None))
+    assert values(same_labels(rows)) == {}
 
 
 def test_a_group_is_flat_whose_rewards_are_all_equal():
