@@ -44,7 +44,7 @@ class Template:
         if not path.exists():
             raise ValueError(f"no prompt template {path.name} in {folder}")
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # a byte order mark is no part of a prompt
         except UnicodeDecodeError as problem:
             raise ValueError(f"{path} is no UTF-8: {problem}") from None
         return cls(name, text)

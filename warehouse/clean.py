@@ -22,7 +22,7 @@ from warehouse.address import Address, no_run
 from warehouse.draft import FILES, RECIPE, SEAL
 from warehouse.schemas import UPDATES, Row
 from warehouse.store import Store
-from warehouse.table import RUNS, Cleaned, Table, find_table
+from warehouse.table import RUNS, Cleaned, Table, check_iteration, find_table
 
 OPTIMIZER = "optimizer state"
 WEIGHTS = "weights"
@@ -62,11 +62,15 @@ def removable(
     Orphaned updates are the last of nothing, and an iteration that has no others is not
     among the last.
 
-    Raises ValueError for a run that does not exist or that a process is working on.
+    Raises ValueError for a run or an iteration that does not exist, and for a run that a process is
+    working on.
     """
     tables = list(store.tables(run))
     if not tables:
         raise no_run(run)
+    keep = set(keep)
+    for iteration in sorted(keep):
+        check_iteration(run, tables, iteration)
     if store.is_played(run) or any(store.working(run)):
         raise ValueError(f"run {run!r} is in use: clean it once it has ended")
     orphaned = store.orphaned(run)

@@ -33,7 +33,7 @@ from warehouse.address import check_run_name, no_run
 from warehouse.draft import ALIVE, RECIPE, write_json, write_recipe
 from warehouse.freshness import INHERITED, key_of
 from warehouse.store import Store
-from warehouse.table import Damaged, Table
+from warehouse.table import Damaged, Table, check_iteration
 
 FORK = "fork.json"
 NOTE = (
@@ -123,12 +123,7 @@ def _shared(store: Store, run: str, iteration: int) -> list[Table]:
     ]
     if not tables:
         raise no_run(run)
-    there = sorted({table.at.iteration for table in tables if table.at.iteration is not None})
-    if iteration not in there:
-        raise ValueError(
-            f"run {run!r} has no iteration {iteration}; there are"
-            f" {', '.join(map(str, there)) or 'none'}"
-        )
+    check_iteration(run, tables, iteration)
     shared = [table for table in tables if _last_iteration(table) <= iteration]
     for table in shared:
         if table.awaits:

@@ -21,7 +21,7 @@ from warehouse.lake import Lake
 from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, led_to, made_with, stale
 from warehouse.publish import LICENCES, cell
 from warehouse.store import Store
-from warehouse.table import Cleaned, Table
+from warehouse.table import Cleaned, Table, check_iteration
 from warehouse.usage import usage_of
 
 CARD = Path(__file__).parent / "model_card.md.jinja"
@@ -49,8 +49,9 @@ def write_policy(
     Returns the policy's id. `checked` says which tables the run would rebuild now; the card names
     those among the tables that the policy was made from.
 
-    Raises ValueError for a role without updates or a folder that is not empty, Cleaned if the
-    weights were removed, and Damaged if they are not those that were published.
+    Raises ValueError for a role without updates, an iteration that does not exist or a folder that
+    is not empty, Cleaned if the weights were removed, and Damaged if they are not those that were
+    published.
     """
     updates = _updates(store, run, role, iteration)
     last = updates[-1].rows()[-1]
@@ -117,6 +118,7 @@ def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[T
     updates = by_role.get(role, [])
     when = ""
     if iteration is not None:
+        check_iteration(run, store.tables(run), iteration)
         updates = [table for table in updates if (table.at.iteration or 0) <= iteration]
         when = f" up to iteration {iteration}"
     if not updates:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from warehouse.address import check_run_name
 from warehouse.draft import FILES, hash_file, hash_json
 from warehouse.mirror import (
     OWNER,
@@ -71,10 +72,11 @@ def pull(
     left out are marked as cleaned, so that everything made from them stays fresh. `report` gets
     (tables so far, tables in all).
 
-    Raises ValueError if the mirror has no such run, if this store has another run of this name, or
-    if tables differ; Damaged for what no push writes, or a file with another hash; RuntimeError if
-    the bucket fails.
+    Raises ValueError for a name that no run can have, if the mirror has no such run, if this store
+    has another run of this name, or if tables differ; Damaged for what no push writes, or a file
+    with another hash; RuntimeError if the bucket fails.
     """
+    check_run_name(run)
     pulled = PullCounts()
     fetched = store.root / "unfinished" / FETCHED / run
     with transfers(store, run, "pulled") as threads:

@@ -301,3 +301,13 @@ def with_columns(rows: Tabular, fields: Iterable[pa.Field]) -> Tabular:
         if field.name not in rows.schema.names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows
+
+
+def check_iteration(run: str, tables: Iterable[Table], iteration: int) -> None:
+    """Raise ValueError if no table of a run is of this iteration."""
+    there = sorted({table.at.iteration for table in tables if table.at.iteration is not None})
+    if iteration not in there:
+        raise ValueError(
+            f"run {run!r} has no iteration {iteration}; there are"
+            f" {', '.join(map(str, there)) or 'none'}"
+        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from corpus_prep.read.hub import records_in_dataset
 from corpus_prep.read.rows import read_rows
 from flows.benchmarks import find
 from flows.runtime.hub import check_reachable
+from flows.settings.errors import read_toml
 from flows.settings.profile import Settings
 from tasks.benchmarks.items import Columns, items_of
 from warehouse.schemas import Row
@@ -110,7 +110,12 @@ class Draw:
 
 def read_sources(path: Path) -> list[Source]:
     """The sources listed in a file. Raises ValueError if it is no such list."""
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    tables = read_toml(path)
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: {name} is no table: write each source as [NAME]")
+    if not tables:
+        raise ValueError(f"{path} lists no source")
     return [Source.model_validate({"name": name} | table) for name, table in tables.items()]
 
 

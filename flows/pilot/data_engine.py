@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from flows.method import Method, opened
-from flows.pilot.play import PilotRun, of_first_step
+from flows.pilot.play import PilotRun, check_untrained, of_first_step
 from flows.run import Run
 from flows.runtime.record import open_run
 from flows.runtime.request import Request
+from flows.runtime.store_root import open_store
 from flows.runtime.unread import UnreadError
 from flows.settings import profile as profiles
 from flows.settings.profile import MethodSettings
@@ -85,11 +86,13 @@ def make_tasks(method: Method, request: Request, target: int, force: bool = Fals
     Each phase has one step in an iteration, and nothing is scored on held-out tasks. The same
     request continues where it stopped, and a larger `target` adds to what was made.
 
-    Raises ValueError as `Method.run` does, and for a flow that trains no model.
+    Raises ValueError as `Method.run` does, for a flow that trains no model, and for a run that has
+    been trained.
     """
     cfg = method.load(request)
     if not isinstance(cfg, MethodSettings):
         raise ValueError(f"{request.flow} writes no tasks: name a method")
+    check_untrained(open_store(), request.run)
     settings = {**request.settings, **of_first_step(cfg)}
     with open_run(request, cfg, force=force) as store:
         store.keep(request.run, WANTED, {"keep": target})

@@ -13,6 +13,7 @@ from flows.run import Player, Run
 from flows.runtime.machines import MachinePool
 from flows.runtime.record import open_run
 from flows.runtime.request import Request
+from flows.runtime.store_root import open_store
 from flows.runtime.unread import UnreadError
 from flows.settings import profile as profiles
 from flows.settings.profile import MethodSettings
@@ -20,7 +21,8 @@ from tasks.evaluate import Measure
 from tasks.models.engine import Policy
 from tasks.monitors.monitor import Alarm
 from tasks.training.grpo import GRPOSettings
-from warehouse.store import Place, Table
+from warehouse.schemas import UPDATES
+from warehouse.store import Place, Store, Table
 
 COUNTS = ("iterations", "steps")  # settings that say how often a method repeats itself
 NO_HELD_OUT_SCORE = {"evaluation.benchmark": "none", "evaluation.benchmarks": []}
@@ -82,12 +84,13 @@ def play_pilot(
     The tables are those of the run itself, which continues from them. After the place of the first
     update they are of a policy that this update would have changed: the run makes those again.
 
-    `pool`: machines that it shares with other runs. Raises ValueError as `Method.run` does, and for
-    a flow that trains nothing.
+    `pool`: machines that it shares with other runs. Raises ValueError as `Method.run` does, for a
+    flow that trains nothing, and for a run that has been trained.
     """
     cfg = method.load(request)
     if not isinstance(cfg, MethodSettings):
         raise ValueError(f"{request.flow} trains no model: there is nothing to pilot")
+    check_untrained(open_store(), request.run)
     first_step = profiles.load(
         method.config, request.profile, {**request.settings, **of_first_step(cfg)}
     )
@@ -101,6 +104,17 @@ def play_pilot(
         except (Alarm, UnreadError) as stop:
             run.notes.stopped = str(stop)
         return run.notes
+
+
+def check_untrained(store: Store, run: str) -> None:
+    """Raise ValueError for a run with updates: tables sampled without them would replace those that
+    it was trained on."""
+    if any(store.tables(run, UPDATES)):
+        raise ValueError(
+            f"run {run!r} has been trained, and its tables would be replaced by those of a policy"
+            " that is not: name another run with --run (`selfplay findings` says what happened in"
+            " this one)"
+        )
 
 
 def of_first_step(cfg: MethodSettings) -> dict[str, Any]:

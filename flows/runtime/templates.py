@@ -50,8 +50,8 @@ def load(folder: Path, name: str, examples: str | None = None) -> Template:
         path = Path(examples)
     template = Template(name, _BLOCK.sub(lambda block: _shown(block, path), template.text))
     try:
-        jinja2.Environment().parse(template.text)
-    except jinja2.TemplateSyntaxError as problem:
+        jinja2.Environment().from_string(template.text)
+    except jinja2.TemplateSyntaxError as problem:  # an unknown filter is one, too
         raise ValueError(
             f"{folder / name}.jinja, line {problem.lineno}: {problem.message}"
         ) from None
@@ -118,12 +118,17 @@ def refuse_held_out(examples: Path, held_out: Path) -> None:
 
 @contextlib.contextmanager
 def rendered(role: str, templates: Sequence[Template]) -> Iterator[None]:
-    """Raise ValueError, naming the role and its templates, for a variable that has no value."""
+    """Raise ValueError, naming the role and its templates, for one that cannot be filled in, such
+    as for a variable that has no value."""
+    files = ", ".join(f"{template.name}.jinja" for template in templates)
     try:
         yield
     except jinja2.UndefinedError as problem:
-        files = ", ".join(f"{template.name}.jinja" for template in templates)
         raise ValueError(
             f"the prompt of {role} ({files}): {problem.message}; yield it from the role's"
             " `variables`, or set it in `values`"
+        ) from problem
+    except (jinja2.TemplateError, TypeError, ArithmeticError, RecursionError) as problem:
+        raise ValueError(
+            f"the prompt of {role} ({files}) cannot be filled in: {problem}"
         ) from problem

@@ -16,11 +16,16 @@ SAYS_WHAT_WAS_GIVEN = ("missing", "value_error")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a TOML file. Raises ValueError with the file and line of a syntax error."""
+    """The values of a TOML file, which may begin with a byte order mark.
+
+    Raises ValueError with the file, and the line of a syntax error.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as problem:
         raise ValueError(f"{path} is not valid TOML: {problem}") from None
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"{path} is not UTF-8 text: {problem}") from None
 
 
 def explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:

@@ -529,18 +529,26 @@ def resolve(
         raise ValueError(explain(model, name, problem)) from None
 
 
-def read(folder: Path, name: str) -> dict[str, Any]:
-    """The values of a profile and of those it extends. Raises ValueError for an unknown profile."""
+def read(folder: Path, name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The values of a profile and of those it extends. `extended_by`: the files that extend it.
+
+    Raises ValueError for an unknown profile, and for one that extends no profile, or itself.
+    """
     path = folder / f"{name}.toml"
     if not path.exists():
-        raise ValueError(f"no profile {name!r}; there are {', '.join(names(folder))}")
+        where = f"{extended_by[-1]} extends {name!r}: " if extended_by else ""
+        raise ValueError(f"{where}no profile {name!r}; there are {', '.join(names(folder))}")
+    if path in extended_by:
+        raise ValueError(f"{path} extends itself")
     values = read_toml(path)
     parents = values.pop("extends", [])
     if isinstance(parents, str):
         parents = [parents]
+    if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
+        raise ValueError(f"{path}: `extends` is the name of a profile, or a list of names")
     merged = {}
     for parent in parents:
-        merged = _merge(merged, read(folder, parent))
+        merged = _merge(merged, read(folder, parent, (*extended_by, path)))
     return _merge(merged, values)
 
 

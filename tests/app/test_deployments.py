@@ -148,6 +148,38 @@ def test_a_profile_that_is_no_toml_is_named_with_its_line(site):
     assert parameters.find_deployment("maze-iteration", "micro", site)["name"] == "micro"
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"extends = 3", r"micro\.toml: `extends` is the name of a profile, or a list of names"),
+        (b'extends = ["micro"]', r"micro\.toml extends itself"),
+        (b'extends = "other"', r"micro\.toml extends 'other': no profile 'other'; there are micro"),
+        (b'seed = "\xff"', r"micro\.toml is not UTF-8 text"),
+    ],
+)
+def test_a_profile_that_cannot_be_read_stops_no_other(site, text, says):
+    (site.root / "flows" / "chess" / "profiles" / "micro.toml").write_bytes(text)
+    with pytest.raises(ValueError, match=says):
+        parameters.find_deployment("chess-iteration", "micro", site)
+    unreadable: dict[Path, ValueError] = {}
+    names = [(d["name"], d["tags"][0]) for d in declared(site, unreadable=unreadable)]
+    assert names == [("large-8gpu", "maze"), ("micro", "maze")]
+    [(file, _)] = unreadable.items()
+    assert file == site.root / "flows" / "chess" / "profiles" / "micro.toml"
+
+
+@pytest.mark.parametrize("text", ["models = 5", 'engine = "x"', "models = {base = 3}"])
+def test_a_section_that_is_none_is_deployed_and_refused_when_it_is_run(site, text):
+    (site.root / "flows" / "chess" / "profiles" / "micro.toml").write_text(text)
+    assert parameters.find_deployment("chess-iteration", "micro", site)["name"] == "micro"
+
+
+def test_a_profile_may_begin_with_a_byte_order_mark(site):
+    file = site.root / "flows" / "chess" / "profiles" / "micro.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert parameters.find_deployment("chess-iteration", "micro", site)["name"] == "micro"
+
+
 def test_a_project_that_has_a_prefect_file_is_deployed_by_it(tmp_path):
     site = stub_project.make(tmp_path / "project")
     assert [d["name"] for d in declared(site)] == ["micro", "broken", "large"]

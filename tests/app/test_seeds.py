@@ -132,3 +132,18 @@ def test_the_command_writes_nothing_while_sources_are_missing_unless_it_is_told_
     assert "nothing was written: no questions can be drawn from gpqa" in refused.output
     assert CliRunner().invoke(cli.main, [*asked, "--partial"]).exit_code == 0
     assert [json.loads(line)["answer"] for line in out.read_text().splitlines()] == ["72", "72"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 3", r"seeds\.toml: x is no table: write each source as \[NAME\]"),
+        ("[[sources]]\na = 1", r"seeds\.toml: sources is no table"),
+        ("", r"seeds\.toml lists no source"),
+        ("[a", r"seeds\.toml is not valid TOML"),
+    ],
+)
+def test_a_file_that_lists_no_sources_is_refused(tmp_path, text, says):
+    (tmp_path / "seeds.toml").write_text(text)
+    with pytest.raises(ValueError, match=says):
+        read_sources(tmp_path / "seeds.toml")

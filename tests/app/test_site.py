@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.app.service import services
 from flows.app.service.process import Process
 from flows.app.service.site import Site
 
@@ -42,6 +43,18 @@ def test_what_is_wrong_in_the_env_file_is_named(site: Site, line: bytes, said: s
     site.env_file.write_bytes(line + b"\n")
     with pytest.raises(ValueError, match=said):
         site.prepare()
+
+
+def test_another_port_is_refused_while_the_server_runs(site: Site) -> None:
+    Site(site.root, site.home, 5001).prepare()
+    before = site.env_file.read_text()
+    server = site.start("server", ["-c", "import time; time.sleep(600)"])
+    try:
+        with pytest.raises(RuntimeError, match="runs on port 5001: end it with `selfplay down`"):
+            services.up(Site(site.root, site.home, 5002))
+    finally:
+        server.stop()
+    assert site.env_file.read_text() == before
 
 
 def test_an_empty_env_file_is_filled(site: Site) -> None:

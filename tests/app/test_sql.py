@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,25 @@ def test_a_file_is_written_in_the_format_of_its_name(name: str, tmp_path: Path) 
         ("mine", 0.2),
     ]
     assert list(tmp_path.glob(".scores*")) == []
+
+
+def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "kept.csv"
+    link = tmp_path / "link.csv"
+    file.write_text("before")
+    link.symlink_to(file)
+    assert ask("select 1 as x", "-o", str(link)).exit_code == 0
+    assert link.is_symlink() and file.read_text() == "x\n1\n"
+
+
+def test_what_is_no_file_is_written_to_directly(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as thread:
+        read = thread.submit(pipe.read_text)
+        assert ask("select 1 as x", "-o", str(pipe)).exit_code == 0
+        assert read.result() == "x\n1\n"
+    assert pipe.is_fifo()
 
 
 def test_parquet_keeps_types_and_goes_through_a_pipe() -> None:

@@ -308,6 +308,11 @@ def test_the_sql_page_writes_nothing_and_opens_no_other_file(plain, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def test_a_long_result_is_given_whole_as_csv(plain):
+    text = plain.get("/sql/result.csv", params={"text": "select * as n from range(2500)"}).text
+    assert text.splitlines()[1:] == [str(n) for n in range(2500)]
+
+
 def test_a_result_is_given_as_csv_and_parquet(plain, tmp_path):
     statement = "select task_id, reference from tasks"
     assert (

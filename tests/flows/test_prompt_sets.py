@@ -12,7 +12,7 @@ import pytest
 from flows.app.command.parameters import read_settings
 from flows.benchmarks.readers import read_line
 from flows.run import templates
-from flows.runtime.templates import refuse_held_out
+from flows.runtime.templates import refuse_held_out, rendered
 from flows.rzero.config import Config as RZero
 from flows.rzero.flow import Roles
 from flows.settings import profile
@@ -21,6 +21,7 @@ from flows.settings.prompts import folder_of, is_read_by_lines
 from flows.spell.config import Config as Spell
 from flows.spell.roles import Roles as SpellRoles
 from flows.spice.config import Config as Spice
+from tasks.prompt import Template
 from tasks.readers.boxed import last_box
 from tasks.readers.copies import COPIED, Instructions
 from tasks.readers.lines import read_result
@@ -120,6 +121,30 @@ def test_a_wrong_set_file_is_named(own: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError) as problem:
         Roles(load(own))
     assert message in str(problem.value)
+
+
+@pytest.mark.parametrize("text", ["{{ x | nofilter }}", "{{ x is nosuch }}", "{% if %}"])
+def test_a_template_that_is_no_jinja_is_named_before_the_run(own: Path, text: str) -> None:
+    (own / "solver.jinja").write_text(f"{{{{ question }}}}\n{text}")
+    with pytest.raises(ValueError, match=r"solver\.jinja, line 2: "):
+        Roles(load(own))
+
+
+@pytest.mark.parametrize(
+    "text", ['{% include "a" %}', "{{ 1 // 0 }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"]
+)
+def test_a_template_that_cannot_be_filled_in_is_named(text: str) -> None:
+    template = Template("solver", text)
+    with (
+        pytest.raises(ValueError, match=r"prompt of solver \(solver\.jinja\) cannot be filled in"),
+        rendered("solver", [template]),
+    ):
+        template.render()
+
+
+def test_a_byte_order_mark_is_no_part_of_a_prompt(own: Path) -> None:
+    (own / "solver.jinja").write_bytes(b"\xef\xbb\xbfSolve {{ question }}:")
+    assert Roles(load(own)).solver.templates[0].text == "Solve {{ question }}:"
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:

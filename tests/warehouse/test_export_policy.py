@@ -180,6 +180,7 @@ def test_weights_trained_with_yarn_say_so_in_their_own_config(
 def test_a_role_without_updates_and_a_folder_in_use_are_refused(played, tmp_path) -> None:
     with pytest.raises(ValueError, match="no update of a policy 'judge'; there are other, solver"):
         write_policy(played, "mine", "judge", None, tmp_path / "out")
+    publish(played.run("mine").iteration(0), "documents")
     with pytest.raises(ValueError, match="up to iteration 0"):
         write_policy(played, "mine", "solver", 0, tmp_path / "out")
     (tmp_path / "mine").touch()
@@ -216,6 +217,13 @@ def test_an_export_of_rows_lacks_no_table_unsaid(played, tmp_path) -> None:
     (played.folder("mine/documents") / "recipe.json").unlink()
     with pytest.raises(Damaged, match=r"mine/documents/recipe.json is lost, truncated or changed"):
         write_dataset(played, "mine", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_iteration_that_the_run_does_not_have_is_refused(played, tmp_path) -> None:
+    for iteration in (-1, 99):
+        with pytest.raises(ValueError, match=f"'mine' has no iteration {iteration}; there are"):
+            write_policy(played, "mine", "solver", iteration, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

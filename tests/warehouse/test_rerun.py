@@ -354,6 +354,8 @@ def test_clean_leaves_the_last_iteration_each_iterations_last_weights_and_every_
     assert {r.table.address.split("/")[1] for r in clean.removable(store, "r", keep=[2])} == {
         "iter-001"
     }
+    with pytest.raises(ValueError, match="run 'r' has no iteration 99; there are 1, 2, 3"):
+        clean.removable(store, "r", keep=[2, 99])
     with_rollouts = clean.removable(store, "r", rollouts=True)
     assert [r.kind for r in with_rollouts].count(clean.ROLLOUTS) == 1
     assert clean.remove(store, with_rollouts) == sum(r.num_bytes for r in with_rollouts) > 6000

@@ -30,6 +30,7 @@ from warehouse.address import RUN_NAME, no_run
 from warehouse.query import query
 from warehouse.schemas import Evaluation
 from warehouse.store import Store
+from warehouse.table import check_iteration
 
 CONTEXT = 4096  # tokens, for a model without a profile
 MOST_LETTERS = 40  # of a model's name in that of a run
@@ -160,8 +161,8 @@ def find_candidate(
 ) -> Candidate:
     """The candidate that `target` names: a run, else an adapter or a model.
 
-    Raises ValueError if there is none, for a run that trains no model, and for an adapter whose
-    configuration lacks its base or its rank.
+    Raises ValueError if there is none, for an iteration that the run does not have, for a run that
+    trains no model, and for an adapter whose configuration lacks its base or its rank.
     """
     if is_run(store, target):
         request = last_request(store, target)
@@ -171,8 +172,11 @@ def find_candidate(
                 f"the run {target} trains no model, so it has no policy: name another run"
             )
         cfg = profiles.load(config, request.profile, {**request.settings, **settings})
-        last = last_iteration(store, target, cfg.examined)
-        return Candidate(cfg, target, last if iteration is None else iteration, is_run=True)
+        if iteration is None:
+            iteration = last_iteration(store, target, cfg.examined)
+        else:
+            check_iteration(target, store.tables(target), iteration)
+        return Candidate(cfg, target, iteration, is_run=True)
     if iteration is not None:
         raise no_run(target)
     if "/" not in target and not Path(target).exists():

@@ -87,10 +87,12 @@ def tasks(
         click.echo(f"over a limit; a training run would stop here: {alarm}")
     if made.stopped:
         click.echo(f"stopped: {made.stopped}")
+    spent = f"{made.seconds:.0f} s of stages and {made.num_tokens:,} sampled tokens"
+    if not made.num_kept:
+        raise click.ClickException(f"no task was kept in {spent}")
     click.echo(
-        f"kept {made.num_kept} tasks in {made.seconds:.0f} s of stages and {made.num_tokens:,}"
-        f" sampled tokens: {made.seconds_per_task:.2f} s and {made.tokens_per_task:,.0f} tokens a"
-        " task"
+        f"kept {made.num_kept} tasks in {spent}: {made.seconds_per_task:.2f} s and"
+        f" {made.tokens_per_task:,.0f} tokens a task"
     )
     show_certificate(certificate_of(store, run))
     click.echo(f"`selfplay export {run} --tasks verifiers --keep {keep}` writes them for a trainer")

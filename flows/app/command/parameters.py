@@ -151,20 +151,29 @@ def is_flow(name: str) -> bool:
 
 
 def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[str, Any]:
-    """The deployment of a profile. Raises ValueError if there is no such flow or profile."""
-    by_profile = deployments_of(flow, site)
+    """The deployment of a profile. Raises ValueError if there is no such flow or profile, and for a
+    profile that cannot be read."""
+    unreadable: dict[Path, ValueError] = {}
+    by_profile = deployments_of(flow, site, unreadable)
+    for file, problem in unreadable.items():
+        if file.stem == profile:
+            raise problem
     if profile not in by_profile:
         raise ValueError(f"{flow} has no profile {profile!r}; there are {', '.join(by_profile)}")
     return by_profile[profile]
 
 
-def deployments_of(flow: str, site: Site | None = None) -> dict[str, dict[str, Any]]:
-    """A flow's deployments by profile. Raises ValueError if there is no such flow."""
+def deployments_of(
+    flow: str, site: Site | None = None, unreadable: dict[Path, ValueError] | None = None
+) -> dict[str, dict[str, Any]]:
+    """A flow's deployments by profile, without profiles that cannot be read, which are put into
+    `unreadable`. Raises ValueError if there is no such flow."""
     from flows.app.service.deployments import declared, flow_names
 
     site = site or Site.here()
-    found = {each["name"]: each for each in declared(site, flow)}
-    if not found:
+    unreadable = {} if unreadable is None else unreadable
+    found = {each["name"]: each for each in declared(site, flow, unreadable)}
+    if not found and not unreadable:
         raise ValueError(f"no flow {flow!r}; there are {', '.join(flow_names(site))}")
     return found
 

@@ -28,7 +28,13 @@ SHOWN = 600  # characters of an example prompt
 @click.argument("run", metavar="RUN")
 @click.option("--player", help="Which of the run's players.  [default: the evaluated one]")
 @click.option("--iteration", type=int, help="Iteration of the policy.  [default: the last]")
-@click.option("--port", default=8000, show_default=True, help="Port of the server.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=8000,
+    show_default=True,
+    help="Port of the server.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: for other machines.")
 @click.option(
     "--set",

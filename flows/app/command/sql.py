@@ -88,16 +88,24 @@ def _default_format(output: Path | None) -> str:
 
 
 def _save(rows: pa.RecordBatchReader, form: str, output: Path) -> None:
-    """Write the whole result or nothing: an existing `output` is replaced only at the end."""
-    fresh = output.with_name(f".{output.name}.{os.getpid()}")
+    """Write the whole result or nothing: an existing file is replaced only at the end.
+
+    A link stays, and the file that it names is replaced. What is no file, such as a pipe or a
+    device, is written to directly.
+    """
+    target = output.resolve()
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    is_special = target.exists() and not target.is_file() and not target.is_dir()
     try:
-        with open(fresh, "wb") as file:
+        with open(target if is_special else fresh, "wb") as file:
             _write(rows, form, file)
-        fresh.replace(output)
+        if not is_special:
+            fresh.replace(target)
     except OSError as problem:
         raise ValueError(f"{output} cannot be written: {problem.strerror or problem}") from problem
     finally:
-        fresh.unlink(missing_ok=True)
+        if not is_special:
+            fresh.unlink(missing_ok=True)
     click.echo(f"wrote {output}", err=True)
 
 

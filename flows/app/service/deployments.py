@@ -24,22 +24,33 @@ FLOW = re.compile(r"^@method\(\w+\)\ndef (\w+)\(", re.MULTILINE)
 OUTSIDE = "methods.json"  # in a site's home: the folders of methods outside its project
 
 
-def declared(site: Site, flow: str | None = None) -> list[dict[str, Any]]:
+def declared(
+    site: Site, flow: str | None = None, unreadable: dict[Path, ValueError] | None = None
+) -> list[dict[str, Any]]:
     """Name, description, tags, entrypoint, parameters and work_pool of each deployment, or of those
     of one `flow`.
 
     The entrypoint says where a method is written: "flows/scope/flow.py:scope_iteration", with an
     absolute path for a method outside the project.
+
+    A profile that cannot be read is left out and put into `unreadable`, by its file. Without that,
+    it raises ValueError.
     """
     if (own := own_file(site)).exists():
         deployments = yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
         return [d for d in deployments if flow is None or flow_of(d) == flow]
-    return [
-        _deployment(site, folder, name)
-        for folder in _methods(site)
-        if flow is None or _read_method(folder).flow == flow
-        for name in profile.names(folder / "profiles")
-    ]
+    deployments: list[dict[str, Any]] = []
+    for folder in _methods(site):
+        if flow is not None and _read_method(folder).flow != flow:
+            continue
+        for name in profile.names(folder / "profiles"):
+            try:
+                deployments.append(_deployment(site, folder, name))
+            except ValueError as problem:
+                if unreadable is None:
+                    raise
+                unreadable[folder / "profiles" / f"{name}.toml"] = problem
+    return deployments
 
 
 def flow_names(site: Site) -> list[str]:
@@ -183,9 +194,9 @@ def _deployment(site: Site, folder: Path, name: str) -> dict[str, Any]:
     method = _read_method(folder)
     settings = profile.read(folder / "profiles", name)
     needs = _needs(settings)
-    model = (settings.get("models") or {}).get("base")
+    model = _section(settings, "models").get("base")
     tags = [folder.name]
-    if model:
+    if isinstance(model, str):
         tags.append(model.rsplit("/", 1)[-1])
     tags.append(needs)
     file = f"flows/{folder.name}/flow.py" if _is_built_in(site, folder) else str(folder / "flow.py")
@@ -199,8 +210,14 @@ def _deployment(site: Site, folder: Path, name: str) -> dict[str, Any]:
     }
 
 
+def _section(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    """The settings of a section; none if it is something else, which a run of it refuses."""
+    section = settings.get(name)
+    return section if isinstance(section, dict) else {}
+
+
 def _is_on_gpus(settings: dict[str, Any]) -> bool:
-    return settings.get("engine", {}).get("device") == "cuda"
+    return _section(settings, "engine").get("device") == "cuda"
 
 
 def _needs(settings: dict[str, Any]) -> str:
@@ -210,10 +227,11 @@ def _needs(settings: dict[str, Any]) -> str:
     """
     if not _is_on_gpus(settings):
         return "CPUs"
-    sampling = settings.get("num_engines", 1) * settings["engine"].get("tensor_parallel", 1)
+    engine = _section(settings, "engine")
+    sampling = settings.get("num_engines", 1) * engine.get("tensor_parallel", 1)
     judging = 0
-    if settings.get("judge_engine"):
-        judging = settings["judge_engine"].get("tensor_parallel", 1)
+    if judge_engine := _section(settings, "judge_engine"):
+        judging = judge_engine.get("tensor_parallel", 1)
     num = max(sampling + judging, settings.get("trainer_processes", 1))
     if num == 1:
         return "1 GPU"

@@ -47,6 +47,7 @@ def up(site: Site, pools: tuple[str, ...] | None = None, say: Say = print) -> AP
     Fast and silent if nothing is missing. `pools` get a worker; None skips the gpu pool on a
     machine without a GPU. Raises RuntimeError, which says what to do.
     """
+    _check_port_choice(site)
     site.prepare()
     with _alone(site):
         api = _server(site, say)
@@ -109,7 +110,10 @@ def deploy(site: Site, api: API, say: Say = print) -> None:
 
     Raises RuntimeError if Prefect refuses a declaration.
     """
-    deployments = declared(site)
+    unreadable: dict[Path, ValueError] = {}
+    deployments = declared(site, unreadable=unreadable)
+    for problem in unreadable.values():
+        say(f"not deployed: {problem}")
     changed = to_deploy(site, deployments, num_there=len(api.deployments()))
     if not changed:
         return
@@ -207,6 +211,16 @@ def _server(site: Site, say: Say) -> API:
         process = site.start("server", ["-m", "flows.app.service.server_process"])
     _wait("server", site, process, api.healthy)
     return api
+
+
+def _check_port_choice(site: Site) -> None:
+    """Raise RuntimeError if the server runs on another port than the one that is chosen."""
+    kept = site.kept_port if site.port_choice else None
+    if kept not in (None, site.port_choice) and site.process("server").find() is not None:
+        raise RuntimeError(
+            f"the server runs on port {kept}: end it with `selfplay down`, then choose port"
+            f" {site.port_choice} again"
+        )
 
 
 def _check_port(site: Site) -> None:

@@ -88,11 +88,14 @@ class Site:
     def port(self) -> int:
         """The chosen port, or else the one in the env file, or else `PORT`. Raises ValueError if
         the env file's is no port."""
-        if self.port_choice:
-            return self.port_choice
+        return self.port_choice or self.kept_port or PORT
+
+    @property
+    def kept_port(self) -> int | None:
+        """The port in the env file, if it has one. Raises ValueError if it is no port."""
         kept = self._kept("PREFECT_SERVER_API_PORT")
         if not kept:
-            return PORT
+            return None
         return _port(kept, f"PREFECT_SERVER_API_PORT in {self.env_file} is")
 
     @property

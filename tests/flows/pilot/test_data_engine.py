@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
 
 from flows.app.command import cli
 from flows.pilot.data_engine import make_tasks
+from flows.pilot.play import play_pilot
 from flows.runtime.request import Request
 from flows.spice.flow import spice_iteration
 from tests.flows.spice.test_played import SETTINGS, Roles
+from tests.support.rows import publish, row
 from tests.support.scripted_play import Script, any_text_model, perform
 from warehouse.query import query
 from warehouse.store import Store
@@ -50,6 +53,17 @@ def test_a_second_iteration_tops_up_what_the_first_kept(request_of, tmp_path):
         where run = 'r' and kept and label is null group by all order by all
     """
     assert [tuple(row.values()) for row in query(tmp_path / "store", kept)] == [(1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize("play", [partial(make_tasks, target=2), play_pilot])
+def test_a_run_that_was_trained_is_left_as_it_is(request_of, tmp_path, play):
+    """Tables of the untrained policy would replace those that it was trained on."""
+    store = Store(tmp_path / "store")
+    place = store.run("r").iteration(1).phase("reasoner").step(1)
+    publish(place, "updates", row("updates", role="reasoner"))
+    with pytest.raises(ValueError, match=r"'r' has been trained.*name another run with --run"):
+        play(spice_iteration, request_of)
+    assert [table.address for table in store.tables("r")] == [place.address("updates")]
 
 
 def test_what_was_made_is_exported_by_the_same_command_as_a_trained_run(request_of, tmp_path):

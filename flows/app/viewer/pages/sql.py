@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from evaluations
 where metric = 'score'
 order by all"""
 FAULTS = (ValueError, duckdb.Error)
+LINES_AT_ONCE = 1000  # each block of a response takes a turn of its thread
 # column of a result -> the page that shows what it names
 PAGES = {
     "rollout_id": "rollout",
@@ -106,7 +108,8 @@ def as_csv(view: Page, text: str) -> Response:
 
     def whole() -> Iterator[str]:
         yield first
-        yield from lines
+        while block := "".join(islice(lines, LINES_AT_ONCE)):
+            yield block
 
     return StreamingResponse(
         whole(),
