@@ -2,6 +2,7 @@
 
 FOLDER/README.md                 the card: its header names a configuration for each folder
 FOLDER/conversations/train-*     the default: a rollout as messages, its reward and advantage
+FOLDER/conversations/held_out-*  the same of held-out tasks, not to be trained on
 FOLDER/preferences/train-*       of each group the best and the worst rollout
 FOLDER/findings/train-*          what to know first about the run, by rule
 FOLDER/tasks/train-*.parquet     run, iteration, phase, step, label and the columns of the table
@@ -26,7 +27,7 @@ from warehouse.clean import cleaned
 from warehouse.draft import RECIPE
 from warehouse.lake import Lake
 from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, made_with, stale
-from warehouse.ready import GRAINS, write_ready
+from warehouse.ready import GRAINS, HELD_OUT, TRAIN, write_ready
 from warehouse.schemas import TABLES, Row, Schema
 from warehouse.store import Store, check_recipes
 from warehouse.table import Table
@@ -111,14 +112,17 @@ def write_dataset(
         if of_kind:
             counts[name] = _write(TABLES[name], of_kind, folder / name)
     folder.mkdir(parents=True, exist_ok=True)
-    text = card(store, run, tables, counts, checked, findings, _sample(folder))
+    splits = [
+        split for split in (TRAIN, HELD_OUT) if any((folder / DEFAULT).glob(f"{split}-*.parquet"))
+    ]
+    text = card(store, run, tables, counts, checked, findings, splits, _sample(folder))
     (folder / "README.md").write_text(text, encoding="utf-8")
     return counts
 
 
 def _sample(folder: Path) -> str:
     """The first rewarded conversation as JSON, its texts cut; empty if there is none."""
-    files = sorted((folder / DEFAULT).glob("*.parquet"))
+    files = sorted((folder / DEFAULT).glob(f"{TRAIN}-*.parquet"))
     if not files:
         return ""
     first = next(pq.ParquetFile(files[0]).iter_batches(200)).to_pylist()
@@ -190,13 +194,15 @@ def card(
     counts: dict[str, int],
     checked: DryRun = NO_DRY_RUN,
     findings: Sequence[Row] = (),
+    splits: Sequence[str] = (),
     sample: str = "",
 ) -> str:
     """The dataset card, as Markdown.
 
     It has a header for `load_dataset`, lineage, gates, selections, scores, and licences of the
     sources. `counts` has the number of rows of each table that is published, `findings` are rows
-    with the columns of `FINDINGS`, and `sample` is JSON of a conversation to show.
+    with the columns of `FINDINGS`, `splits` are those of the conversations, and `sample` is JSON of
+    one to show.
     """
     lake = Lake(store)
     licences = _rows(lake, run, LICENCES)
@@ -206,7 +212,7 @@ def card(
         "license": "other" if stated else "unknown",
         "tags": ["selfplay", "synthetic"],
         "size_categories": [_size(sum(counts.values()))],
-        "configs": [_config(name) for name in counts],
+        "configs": [_config(name, splits) for name in counts],
     }
     template = jinja2.Template(
         CARD.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True
@@ -221,6 +227,7 @@ def card(
             name: OWN_GRAINS[name] if name in OWN_GRAINS else TABLES[name].grain for name in counts
         },
         findings=findings,
+        splits=splits,
         # no fence of the card's Markdown, and no markup
         sample=sample.replace("`", r"\u0060").replace("<", r"\u003c"),
         headline=_headline(_rows(lake, run, QUERIES["evaluations"])),
@@ -237,9 +244,13 @@ def card(
     )
 
 
-def _config(name: str) -> Row:
+def _config(name: str, splits: Sequence[str]) -> Row:
+    """A configuration, for the card's header; `splits` are those of the default one."""
     config: Row = {"config_name": name, "data_files": f"{name}/*.parquet"}
     if name == DEFAULT:
+        config["data_files"] = [
+            {"split": split, "path": f"{name}/{split}-*.parquet"} for split in splits
+        ]
         config["default"] = True
     return config
 

@@ -1,7 +1,8 @@
 """Two configurations of an exported run that other trainers load as they are.
 
-`conversations`: a rollout as messages, with its reward and advantage. `preferences`: of each group,
-the rollout of the highest reward as chosen and that of the lowest as rejected.
+`conversations`: a rollout as messages, with its reward and advantage; those of held-out tasks are
+the split `held_out`. `preferences`: of each group, the rollout of the highest reward as chosen and
+that of the lowest as rejected.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from warehouse.address import EVALUATION
 from warehouse.schemas import Row
 from warehouse.table import Table
 from warehouse.transcripts import conversation, played
@@ -56,6 +58,8 @@ GRAINS = {
     "preferences": "a group: its best and its worst rewarded rollout, if their rewards differ",
 }
 BATCH_ROWS = 1_000
+TRAIN = "train"
+HELD_OUT = "held_out"
 
 
 def write_ready(tables: Sequence[Table], folder: Path) -> dict[str, int]:
@@ -64,36 +68,38 @@ def write_ready(tables: Sequence[Table], folder: Path) -> dict[str, int]:
     A rollout that no reply was sampled for is in neither.
     """
     counts = {"conversations": 0, "preferences": 0}
-    writers: dict[str, pq.ParquetWriter] = {}
+    writers: dict[Path, pq.ParquetWriter] = {}
     schemas = {"conversations": CONVERSATIONS, "preferences": PREFERENCES}
 
-    def write(name: str, rows: list[Row]) -> None:
+    def write(name: str, split: str, rows: list[Row]) -> None:
         if not rows:
             return
-        if name not in writers:
-            file = folder / name / "train-00000.parquet"
-            file.parent.mkdir(parents=True)
-            writers[name] = pq.ParquetWriter(file, schemas[name], compression="zstd")
-        writers[name].write_table(pa.Table.from_pylist(rows, schema=schemas[name]))
+        file = folder / name / f"{split}-00000.parquet"
+        if file not in writers:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            writers[file] = pq.ParquetWriter(file, schemas[name], compression="zstd")
+        writers[file].write_table(pa.Table.from_pylist(rows, schema=schemas[name]))
         counts[name] += len(rows)
 
     for place in played(list(tables)):
-        waiting: list[Row] = []
+        waiting: dict[str, list[Row]] = {TRAIN: [], HELD_OUT: []}
         groups: dict[str, list[Row]] = {}
         for table, row, prompt, outcome in place:
             made = _conversation(table, row, prompt, outcome)
             if made is None:
                 continue
-            waiting.append(made)
+            split = HELD_OUT if table.at.phase == EVALUATION else TRAIN
+            waiting[split].append(made)
             if made["reward"] is not None:
                 groups.setdefault(made["prompt_id"], []).append(
                     {**made, "num_told": len(prompt.get("messages") or [])}
                 )
-            if len(waiting) == BATCH_ROWS:
-                write("conversations", waiting)
-                waiting = []
-        write("conversations", waiting)
-        write("preferences", list(_preferences(groups)))
+            if len(waiting[split]) == BATCH_ROWS:
+                write("conversations", split, waiting[split])
+                waiting[split] = []
+        for split, rows in waiting.items():
+            write("conversations", split, rows)
+        write("preferences", TRAIN, list(_preferences(groups)))
     for writer in writers.values():
         writer.close()
     return {name: count for name, count in counts.items() if count}

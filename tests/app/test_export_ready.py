@@ -100,13 +100,28 @@ def test_the_default_is_conversations_that_a_trainer_takes(played, tmp_path, mon
     assert labels["opinion"] == ["good"]
 
 
+def test_conversations_of_held_out_tasks_are_a_split_of_their_own(played, tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    place = played.run("r").iteration(0).phase("evaluation")
+    asked = [{"role": "user", "content": "Who?"}]
+    publish(place, "prompts", row("prompts", prompt_id="h", role="solver", messages=asked))
+    publish(place, "rollouts", row("rollouts", rollout_id="h", prompt_id="h", turns=[turn("Ada")]))
+    write_dataset(played, "r", tmp_path / "out")
+    loaded = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    assert set(loaded["train"]["rollout_id"]) == set("abcde")
+    assert loaded["held_out"]["rollout_id"] == ["h"]
+    assert "train on none" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_card_opens_with_findings_and_a_sample_and_folds_hashes(played, tmp_path):
     score = row("evaluations", benchmark="exam", metric="score", n=4, score=0.25)
     publish(played.run("r").iteration(0), "evaluations", score)
     publish(played.run("r").iteration(1), "evaluations", {**score, "score": 0.5})
     write_dataset(played, "r", tmp_path / "out", findings=[FINDING])
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    default = {"config_name": "conversations", "data_files": "conversations/*.parquet"}
+    files = [{"split": "train", "path": "conversations/train-*.parquet"}]
+    default = {"config_name": "conversations", "data_files": files}
     assert {**default, "default": True} in yaml.safe_load(card.split("---")[1])["configs"]
     assert "Held-out score on exam: 0.250 in iteration 0, 0.500 in iteration 1." in card
     assert "- note: Answers \\| are short." in card
