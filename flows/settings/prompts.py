@@ -50,7 +50,7 @@ def is_read_by_lines(folder: Path) -> bool:
 
     Raises ValueError for a wrong `set.toml`.
     """
-    return _settings(folder).readers == "lines"
+    return read_set(folder).readers == "lines"
 
 
 def is_read_by_words(folder: Path) -> bool:
@@ -58,7 +58,7 @@ def is_read_by_words(folder: Path) -> bool:
 
     Raises ValueError for a wrong `set.toml`.
     """
-    return _settings(folder).readers == "words"
+    return read_set(folder).readers == "words"
 
 
 def folder_of(folder: Path, name: str) -> Path:
@@ -69,13 +69,14 @@ def folder_of(folder: Path, name: str) -> Path:
     """
     if (folder / f"{name}.jinja").exists():
         return folder
-    other = _settings(folder).extends
+    other = read_set(folder).extends
     if other is None:
         return folder
     return folder.parent / other
 
 
-def _settings(folder: Path) -> SetSettings:
+def read_set(folder: Path) -> SetSettings:
+    """What the `set.toml` of a folder of prompts says. Raises ValueError if it is wrong."""
     path = folder / SET
     if not path.exists():
         return SetSettings()

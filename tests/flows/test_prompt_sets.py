@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flows.app.command.parameters import read_settings
+from flows.app.command.parameters import check_prompts, read_settings
 from flows.benchmarks.readers import read_line
 from flows.run import templates
 from flows.runtime.templates import refuse_held_out, rendered
@@ -121,6 +121,8 @@ def test_a_wrong_set_file_is_named(own: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError) as problem:
         Roles(load(own))
     assert message in str(problem.value)
+    with pytest.raises(ValueError, match=r"set\.toml"):
+        check_prompts(load(own))  # before a run
 
 
 @pytest.mark.parametrize("text", ["{{ x | nofilter }}", "{{ x is nosuch }}", "{% if %}"])

@@ -328,17 +328,18 @@ def check_models(cfg: MethodSettings) -> None:
 
 
 def check_prompts(cfg: MethodSettings) -> None:
-    """Raise ValueError, naming file and line, for a template of the prompt set that is no text or
-    no Jinja, and for a worked example that is held out."""
+    """Raise ValueError, naming file and line, for a wrong `set.toml`, for a template of the prompt
+    set that is no text or no Jinja, and for a worked example that is held out."""
     from flows.runtime.templates import load, refuse_held_out
     from flows.settings.profile import home
-    from flows.settings.prompts import prompt_folder
+    from flows.settings.prompts import prompt_folder, read_set
 
     dialogues = getattr(cfg, "dialogues", None)
     prompts = getattr(dialogues, "prompts", None)
     examples = getattr(dialogues, "examples", None)
     if prompts is not None:
         folder = prompt_folder(home(type(cfg)), prompts)
+        read_set(folder)
         for file in sorted(folder.glob("*.jinja")):
             load(folder, file.stem, examples)
     if examples is None:
