@@ -306,10 +306,11 @@ def _instead(config: type[Any]) -> str:
 
 
 def check_models(cfg: MethodSettings) -> None:
-    """Raise ValueError for a missing benchmark or model, or a start that does not fit."""
+    """Raise ValueError for a missing benchmark or model, or a start or teacher that does not
+    fit."""
     from flows.blocks.evaluation import check_benchmarks
     from flows.runtime.machines import open_model
-    from flows.runtime.start import open_start
+    from flows.runtime.start import open_start, open_teacher
     from tasks.engines.endpoint import API
     from tasks.models.engine import check_files, check_model
 
@@ -322,9 +323,11 @@ def check_models(cfg: MethodSettings) -> None:
             check_model(str(there) if there.exists() else model)
             if there.exists():
                 check_files(there)
-    if cfg.models.start:
-        with in_workspace():
+    with in_workspace():
+        if cfg.models.start:
             open_start(cfg.models.start, open_model(cfg.models.base), cfg, open_store())
+        if teacher := getattr(cfg, "teacher", None):  # of a distillation
+            open_teacher(teacher, open_model(cfg.models.base), cfg, open_store())
 
 
 def check_prompts(cfg: MethodSettings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flows.app.command.parameters import check_models
 from flows.blocks.replayed_role import ReplayedRole
 from flows.distillation.config import Config
 from flows.distillation.flow import distillation_update
@@ -105,6 +106,13 @@ def test_a_teacher_with_other_tokens_is_refused(cfg, tmp_path):
     with pytest.raises(ValueError, match="has other tokens than the student"):
         teaching_fleet(machines, teacher, BASE)
     assert teaching_fleet(machines, BASE, BASE) is machines.engines
+
+
+def test_a_teacher_that_does_not_exist_is_refused_before_the_run(cfg, store, monkeypatch):
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
+    check_models(cfg.model_copy(update={"teacher": None}))
+    with pytest.raises(ValueError, match="nope"):
+        check_models(cfg.model_copy(update={"teacher": "nope"}))
 
 
 def test_a_teacher_that_no_engine_can_load_is_refused_with_a_way_out(cfg, store):
