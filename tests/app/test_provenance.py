@@ -109,7 +109,7 @@ def test_why_adds_up_what_a_change_costs_downstream_too(told, folder) -> None:
     """The reward's weight makes rewards and their parts stale. From these come the challenger's
     update, and all that its policy asked and the solver then learned: two updates more."""
     output = told("why", "one", "--set", "challenger.repetition_weight=0.5")
-    assert "2 of 55 stages would be rebuilt" in output
+    assert "2 of 57 stages would be rebuilt" in output
     sampled = query(
         folder / "store",
         "select sum(num_sampled_tokens)::int as tokens from rollouts"
