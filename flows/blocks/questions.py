@@ -231,10 +231,11 @@ def watch_questions(
     """Raise Alarm, before an update, if too many questions are empty or copies, if too many
     `labels` are the same or, in a built-in world, if too many are wrong."""
     run.watch(at, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
-    if labels is not None:
-        watch_labels(run, at, policy, labels=labels)
+    if labels is None:
+        return
+    watch_labels(run, at, policy, labels=labels)
     world = held_out_world(run)
-    if labels is not None and world is not None and world.oracle is not None:
+    if world is not None and world.oracle is not None:
         run.watch(
             at,
             partial(label_errors, oracle=world.oracle),

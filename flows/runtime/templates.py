@@ -118,8 +118,8 @@ def refuse_held_out(examples: Path, held_out: Path) -> None:
 
 @contextlib.contextmanager
 def rendered(role: str, templates: Sequence[Template]) -> Iterator[None]:
-    """Raise ValueError, naming the role and its templates, for one that cannot be filled in, such
-    as for a variable that has no value."""
+    """Raise ValueError, naming the role and its templates, for a template that cannot be filled in,
+    for instance because a variable has no value."""
     files = ", ".join(f"{template.name}.jinja" for template in templates)
     try:
         yield

@@ -2,7 +2,8 @@
 
 Before it is sent, each request reserves the most that it can cost. One that may have been billed
 without bringing a usable reply, such as one that timed out, counts at the tokens that the endpoint
-reports, or else at that maximum.
+reports, or else at that maximum. Only requests that are under way when the process is killed are
+not counted.
 """
 
 from __future__ import annotations

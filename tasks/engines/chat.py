@@ -172,9 +172,11 @@ class ChatFleet:
             self._client = ChatClient(self.endpoint)
         client = self._client
         client.throttle.begin()
-        paid, run = self._paid, self.run
         budget = Budget(
-            self.endpoint, paid.spent(run), paid.lost(run), lambda cost: paid.lose(cost, run)
+            self.endpoint,
+            spent=self._paid.spent(self.run),
+            lost=self._paid.lost(self.run),
+            keep_loss=lambda cost: self._paid.lose(cost, self.run),
         )
         done: ResultQueue = queue.SimpleQueue()
         stop: Exception | None = None

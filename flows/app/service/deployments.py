@@ -211,7 +211,8 @@ def _deployment(site: Site, folder: Path, name: str) -> dict[str, Any]:
 
 
 def _section(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    """The settings of a section; none if it is something else, which a run of it refuses."""
+    """The settings of a section. Empty for a value that is no section: a run of the profile
+    refuses it."""
     section = settings.get(name)
     return section if isinstance(section, dict) else {}
 
