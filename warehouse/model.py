@@ -18,6 +18,7 @@ import yaml
 
 from warehouse.clean import lacks_files
 from warehouse.lake import Lake
+from warehouse.new_folder import new_folder
 from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, led_to, made_with, stale
 from warehouse.publish import LICENCES, cell
 from warehouse.store import Store
@@ -55,8 +56,6 @@ def write_policy(
     """
     updates = _updates(store, run, role, iteration)
     last = updates[-1].rows()[-1]
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty: name another folder with -o")
     source = updates[-1].file(last["adapter"] or last["weights"])
     inside = source.relative_to(updates[-1].folder).as_posix()
     if lacks_files(updates[-1], inside):
@@ -66,13 +65,15 @@ def write_policy(
             f" {updates[-1].at.iteration} --step {updates[-1].at.step}` rebuilds them"
         )
     updates[-1].check_files(inside)
-    shutil.copytree(source, folder, dirs_exist_ok=True)
-    _make_readable(folder)
-    yarn = updates[-1].recipe.get("params", {}).get("yarn")
-    if yarn and last["adapter"] is None and stretched is not None:
-        _write_positions(folder, stretched(folder, yarn))
-    _write_base(folder)
-    (folder / "README.md").write_text(card(store, run, role, updates, checked), encoding="utf-8")
+    with new_folder(folder) as partial:
+        shutil.copytree(source, partial, dirs_exist_ok=True)
+        _make_readable(partial)
+        yarn = updates[-1].recipe.get("params", {}).get("yarn")
+        if yarn and last["adapter"] is None and stretched is not None:
+            _write_positions(partial, stretched(partial, yarn))
+        _write_base(partial)
+        text = card(store, run, role, updates, checked)
+        (partial / "README.md").write_text(text, encoding="utf-8")
     return last["policy"]
 
 

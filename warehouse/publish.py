@@ -26,6 +26,7 @@ from warehouse.address import no_run
 from warehouse.clean import cleaned
 from warehouse.draft import RECIPE
 from warehouse.lake import Lake
+from warehouse.new_folder import new_folder
 from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, made_with, stale
 from warehouse.ready import GRAINS, HELD_OUT, TRAIN, write_ready
 from warehouse.schemas import TABLES, Row, Schema
@@ -98,25 +99,25 @@ def write_dataset(
     tables = list(store.reached(run))
     if not tables:
         raise no_run(run)
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty: name another folder with -o")
     with_rows = [table for table in tables if table.has_rows and table.num_rows]
-    counts = write_ready(with_rows, folder)
-    if findings:
-        counts["findings"] = len(findings)
-        (folder / "findings").mkdir(parents=True)
-        told = pa.Table.from_pylist(list(findings), schema=FINDINGS)
-        pq.write_table(told, folder / "findings" / "train-00000.parquet")
-    for name in EXPORTED:
-        of_kind = [table for table in with_rows if table.schema.name == name]
-        if of_kind:
-            counts[name] = _write(TABLES[name], of_kind, folder / name)
-    folder.mkdir(parents=True, exist_ok=True)
-    splits = [
-        split for split in (TRAIN, HELD_OUT) if any((folder / DEFAULT).glob(f"{split}-*.parquet"))
-    ]
-    text = card(store, run, tables, counts, checked, findings, splits, _sample(folder))
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    with new_folder(folder) as partial:
+        counts = write_ready(with_rows, partial)
+        if findings:
+            counts["findings"] = len(findings)
+            (partial / "findings").mkdir()
+            told = pa.Table.from_pylist(list(findings), schema=FINDINGS)
+            pq.write_table(told, partial / "findings" / "train-00000.parquet")
+        for name in EXPORTED:
+            of_kind = [table for table in with_rows if table.schema.name == name]
+            if of_kind:
+                counts[name] = _write(TABLES[name], of_kind, partial / name)
+        splits = [
+            split
+            for split in (TRAIN, HELD_OUT)
+            if any((partial / DEFAULT).glob(f"{split}-*.parquet"))
+        ]
+        text = card(store, run, tables, counts, checked, findings, splits, _sample(partial))
+        (partial / "README.md").write_text(text, encoding="utf-8")
     return counts
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warehouse.clean import cleaned
+from warehouse.new_folder import new_folder
 from warehouse.schemas import PROMPTS, ROLLOUTS, Row
 from warehouse.store import Store
 from warehouse.table import Table
@@ -59,12 +60,13 @@ def write_transcripts(store: Store, run: str, folder: Path) -> int:
                 " them again"
             )
         raise ValueError(f"there is no run {run!r} with rollouts; `selfplay status` lists the runs")
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty: name another folder with -o")
-    folder.mkdir(parents=True, exist_ok=True)
     flow = (store.kept(run, "request.json") or {}).get("flow", "")
+    with new_folder(folder) as partial:
+        return _write(_transcripts(tables, flow), partial)
+
+
+def _write(rows: Iterator[Row], folder: Path) -> int:
     total = 0
-    rows = _transcripts(tables, flow)
     for number in itertools.count():
         first = list(itertools.islice(rows, BATCH_ROWS))
         if not first:

@@ -14,6 +14,7 @@ import jinja2
 
 from flows.environments.copied_code import CopiedCode
 from flows.environments.environment import TASK_COLUMNS, Environment, Search
+from warehouse.new_folder import new_folder
 from warehouse.schemas import Row
 
 FILES = Path(__file__).parent / "files"
@@ -42,8 +43,6 @@ def write_environment(
     Raises ValueError for a folder that is not empty, a split without tasks to train on, a search
     that is not written for this format, or a scorer that cannot be copied.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty: name another folder")
     if environment.search is not None and kind not in WITH_SEARCH:
         raise ValueError(
             f"the policy searches documents while it answers, and the search is not written for"
@@ -56,9 +55,9 @@ def write_environment(
             f"all {counts['test']} kept tasks fell into the test split: keep more tasks, of more"
             " documents"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    WRITERS[kind](environment, folder)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    with new_folder(folder) as partial:
+        WRITERS[kind](environment, partial)
+        (partial / "README.md").write_text(card, encoding="utf-8")
     return counts
 
 
