@@ -154,7 +154,7 @@ def _write_trl(environment: Environment, folder: Path) -> None:
             for row in _rows(environment, split)
         )
         _write_lines(folder / f"{split}.jsonl", rows)
-    _write_requirements(environment, folder)
+    _write_requirements(environment, folder, "trl", "datasets")  # for train.py
 
 
 def _write_openrlhf(environment: Environment, folder: Path) -> None:
@@ -272,9 +272,10 @@ def _write_lines(file: Path, rows: Iterable[Row]) -> None:
     file.write_text("".join(f"{_as_json(row)}\n" for row in rows), encoding="utf-8")
 
 
-def _write_requirements(environment: Environment, folder: Path) -> None:
-    lines = "".join(f"{line}\n" for line in requirements_of(environment))
-    (folder / "requirements.txt").write_text(lines, encoding="utf-8")
+def _write_requirements(environment: Environment, folder: Path, *more: str) -> None:
+    """Write what the scorer needs, and `more` distributions."""
+    lines = [*requirements_of(environment), *(f"{name}=={version(name)}" for name in more)]
+    (folder / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _render(template: str, file: Path, values: Mapping[str, Any]) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from corpus_prep.read.documents import DocumentRow
 from corpus_prep.search.index import build_index
-from flows.environments.environment import Search
+from flows.environments.environment import Environment, Search
 from flows.environments.write import write_environment
 from tests.support.scripted_play import any_text_model
 
@@ -47,6 +49,13 @@ def outside(python, folder: Path, script: str, given: str = "", timeout: int = 9
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()[-1]
+
+
+def searching(environment: Environment, folder: Path) -> Environment:
+    """The environment with a search over one document, whose index is in `folder`."""
+    index = build_index([DocumentRow("d0", "Rhine", "A river of 1,233 km.")], folder)
+    search = Search(index, documents_per_query=3, result_tokens=100, example="<search>x</search>")
+    return replace(environment, search=search, searches=True)
 
 
 @pytest.mark.slow
@@ -259,10 +268,9 @@ print(json.dumps([len(tasks), first.row["task"]["task_id"], first.prompt[0].cont
 @pytest.mark.slow
 @with_verifiers
 def test_a_taskset_brings_the_search_as_a_tool(environment, tmp_path):
-    index = build_index([DocumentRow("d0", "Rhine", "A river of 1,233 km.")], tmp_path / "index")
-    search = Search(index, documents_per_query=3, result_tokens=100, example="<search>x</search>")
-    searching = replace(environment, search=search, searches=True)
-    write_environment(searching, "verifiers", tmp_path / "out", "card")
+    write_environment(
+        searching(environment, tmp_path / "index"), "verifiers", tmp_path / "out", "card"
+    )
     script = """
 import json
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
@@ -278,18 +286,23 @@ print(json.dumps([type(tools).__module__, tools.search("which river"), tools.sea
 
 
 @pytest.mark.slow
-def test_the_training_script_trains_a_tiny_model_on_the_tasks(environment, tmp_path):
+@pytest.mark.parametrize("searches", [False, True])
+def test_the_training_script_for_trl_trains_a_tiny_model(environment, tmp_path, searches):
+    if searches:
+        environment = searching(environment, tmp_path / "index")
     write_environment(environment, "trl", tmp_path / "out", "card")
     model = any_text_model(tmp_path / "model")
-    script = (tmp_path / "out/train.py").read_text()
-    assert len([line for line in script.splitlines() if line.strip()]) <= 10
-    small = "max_steps=1, per_device_train_batch_size=2, num_generations=2, max_completion_length=8"
-    script = script.replace(
-        "mask_truncated_completions=True", f"{small}, use_cpu=True, report_to=[]"
+    if searches:
+        trl = importlib.util.find_spec("trl")
+        assert trl and trl.origin
+        with_tools = Path(trl.origin).parent / "chat_templates/qwen3.jinja"
+        shutil.copy(with_tools, model / "chat_template.jinja")
+    options = (
+        "--max_steps 1 --max_completion_length 8 --num_generations 2"
+        " --per_device_train_batch_size 2 --report_to none --use_cpu"
     )
-    (tmp_path / "out/small.py").write_text(script)
     done = subprocess.run(
-        [sys.executable, "small.py", str(model)],
+        [sys.executable, "train.py", str(model), *options.split()],
         cwd=tmp_path / "out",
         capture_output=True,
         text=True,
@@ -297,3 +310,5 @@ def test_the_training_script_trains_a_tiny_model_on_the_tasks(environment, tmp_p
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "train_loss" in done.stdout
+    assert f"trl=={version('trl')}" in (tmp_path / "out/requirements.txt").read_text().split()
+    assert (tmp_path / "out/trained/model.safetensors").is_file()
