@@ -73,6 +73,7 @@ class Update(GRPOSettings):
     loss_type: LossType = "grpo"
     epsilon_high: float = Field(default=0.28, gt=0)
     beta: float = Field(default=0.0, ge=0)
+    dual_clip: float | None = Field(default=None, gt=1)
     optimizer_steps: int = Field(default=2, ge=1, description="64 prompts in mini-batches of 32")
 
 

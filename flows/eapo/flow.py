@@ -3,8 +3,15 @@ compares what is quoted, and learns from those of its marks that agree with the 
 as section 3.
 
 Departures
-- If all marks of a group are equal, the reward for evidence is (v - 1) / 4; if a comparison is
-  unreadable twice, it is 0.
+- Marks are scaled to 0..1 among the answers of a group that have all four parts. If they are all
+  equal, the reward for evidence is (v - 1) / 4; if a comparison is unreadable twice, it is 0.
+- The reward model sees a list of quotes, one for each line or sentence, without quotation marks and
+  ellipses, at most 200 of them and 30,000 characters. It samples at the policy's temperature; the
+  paper gives one for the policy alone.
+- An empty `<answer>` has no format reward either.
+- In training, profiles of the paper judge answers with a local model (`models.judge`); the paper
+  names GPT-4o.
+- Advantages divide by the population standard deviation.
 - The reward model learns the marks that agree with the outcomes, each by itself, in the comparison
   that it wrote. The words of a comparison are learnt if none of its marks disagrees. The paper does
   not say in which form a trajectory is learnt, nor with which learning rate, batch and bounds.
@@ -13,6 +20,8 @@ Departures
   `english` asks for no more quotes than are needed (the paper: as comprehensive as possible), and
   for equal numbers for sets that are equally good. Contexts stand between tags.
 - Identical evidence is shown as often as it was given.
+- A tree of evidence expands its best node alone, three samples a level; the paper says "beam width
+  3". The policy's own reward model scores the nodes, as it is after training.
 - The errors of figure 9 are told apart by known evidence, in held-out questions that have it; for
   LongBench-v2, which has none, the paper does not say how.
 - Benchmarks: items with a context of more than 131,072 tokens are left out, and one between the

@@ -1,6 +1,7 @@
 """MAE's settings.
 
-The defaults are the paper's (sections 4 and 5, table 3); profiles hold departures.
+The defaults are the paper's (sections 4 and 5, table 3) and, for what it does not say, the released
+code's; profiles hold departures.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Judge(Settings):
 
 
 class Update(GRPOSettings):
-    """Section 3: one update a step for all roles, clipped higher above than below, without KL."""
+    """One update a step for all roles, without KL (table 3); clipped as in the released code."""
 
     epsilon_high: float = Field(default=0.28, gt=0)
     beta: float = Field(default=0.0, ge=0)

@@ -20,6 +20,8 @@ Departures
   an answer in a box earns -1, min(p, 1 - p) stands for 1 - 2|p - 1/2|, and its filter keeps shares
   of 0.3 to 0.8 of nine answers. The Solver's reward there is 0.9 for the answer and 0.1 for the
   form. A majority's share is of the readable answers, as there.
+- Where A < 0 the objective is at least 3 A (dual clip), as in the released code. Advantages divide
+  by the population standard deviation.
 - All replies are sampled at the settings of `dialogues`. The released code samples the questions
   of the pool with top-p 0.95, and votes with top-p 1 and top-k 40.
 - Benchmarks: a question of AIME or AMC is answered once, since the released code's 32 answers are

@@ -20,6 +20,14 @@ Departures from the paper
 - Searches are exact (as in the released code) up to 2 GiB of vectors; beyond, as for the 21 million
   passages of Wikipedia, an IVF index probes 64 of its lists, unless the corpus is prepared with
   `search.kind="exact"`.
+- The grade of an answer above 4,096 tokens is 0 (released code); eq. 7 leaves it a twentieth. The
+  grader sees the first 2,048 tokens of an answer. Both hold without the length penalty, too, so
+  runaway lengths cannot pay as in figure 2.
+- The 64 prompts of each of the Challenger's 20 steps are divided 4:3:2 between one, two and three
+  search turns, by largest remainder; appendix F.1 has 2,000 to 3,000 prompts an iteration.
+- A `<task>` without a `<question>` inside is read as the question, as the paper's own prompt writes
+  it.
+- The warm-up of 3% of an iteration's 20 updates is less than one, so there is none.
 - A verdict lost to an engine failure or a full context is unscorable; an unreadable one counts as
   not met.
 - `dialogues.response_tokens`, the paper's limit of a response, applies to each assistant turn.
@@ -29,9 +37,8 @@ Departures from the paper
 - Monitors of the grader stop the run before an update. A short pool stops it or means fewer steps;
   it is never padded.
 Where the paper is silent, we follow the released code: clip ranges (low, high) of 0.2, 0.2 and 0.2,
-0.28, a dual clip of 3; 3 to 10 criteria; the grader sees an answer's first 2,048 tokens, and no
-answer above 4,096; four searches in training, and repeated requests to answer outside it;
-difficulty at temperature 0.7, top-p 0.9; for reasoning models, a datum per turn.
+0.28, a dual clip of 3; 3 to 10 criteria; four searches in training, and repeated requests to answer
+outside it; difficulty at temperature 0.7, top-p 0.9; for reasoning models, a datum per turn.
 Where we differ from the released code
 - One optimizer step per generation, as in table 9; theirs takes about one per turn of a reasoning
   model's rollout.

@@ -6,7 +6,10 @@ arXiv 2509.23863. The flow reads as Algorithm 1; `l.` numbers are its lines.
 Departures
 - Clusters are drawn in rounds, with equal shares of the task types, as in the released code. A
   step's questions enter the history memory at its end.
-- The rule looks for the reference as whole words, not as a mere substring (`flows.spell.rules`).
+- The rule and the verifier see the answer that a reply states, as in the released code, and not the
+  whole reply; a reply that states none earns 0. The rule looks for the reference as whole words,
+  not as a mere substring, compares the letters of choices, and allows financial numbers 0.15%,
+  which in the paper only the verifier's prompt does (`flows.spell.rules`).
 - A majority is more than half of all votes: a tie is a no, and so is an unreadable vote; a vote
   that an engine failed to sample does not count. An answer without a readable vote is judged by the
   rule alone, and its votes are not trained on.
@@ -15,12 +18,21 @@ Departures
 - Prompts are worded for this project. The set `paper` asks for what the paper's do. In our set
   `english` all responders reason step by step (in the paper, of financial mathematics alone) and
   answer as shortly as they can, a question joins several documents (the paper: all) and cannot be
-  answered without them, and the verifier has three more grounds for a no.
+  answered without them, and the verifier has three more grounds for a no. In both sets the verifier
+  sees the options of a choice.
+- The memory knows a choice by its option's text, not by its letter.
+- Without votes of several verifiers ("w/o majority voting"), the responder is paid by the first
+  vote; groups of votes are selected and rewarded by the majority all the same.
+- With an external judge (table 4), the filter by grounding still uses the rule.
 - DocMath-Eval's rule, which ignores scales and some signs, and a judge score it; short-context
   benchmarks are asked for a box or a letter, since the paper does not say how.
 - Advantages divide by the population standard deviation (`advantage_std`).
-- A batch short of groups is an error or, by `sampling.short_batch`, smaller; it is never padded.
+- A batch has N groups whose rewards differ; Algorithm 1 counts all answered groups and filters
+  afterwards. One that is short of them is an error or, by `sampling.short_batch`, smaller; it is
+  never padded.
 As in the released code, but not in the paper
+- A solvable question whose answer the memory already has does not enter it, and new documents avoid
+  those in memory.
 - An unreadable vote costs 1 (eq. 5: 0 or 1).
 - A question costs its questioner nothing if its answer is too long, if it asks for financial
   mathematics and its answer is not one number other than 0, or if the reply was cut off while

@@ -20,6 +20,13 @@ Departures
   question, its options and its answer alone.
 - Only the second call of the Challenger is trained; an answer that could not be compared is in no
   mean and counted.
+- The means of eq. 3 and 4 are those of a document's questions and of a question's answers (section
+  2.4: "role-specific expectations").
+- A document is shown from its beginning, up to the limit.
+- Answers that are neither a letter nor a number are compared without case and markup (section 2.5:
+  "exact matching").
+- The rival reward of R-Zero depends on the share of right answers, as in appendix 10; section 4.3
+  has the share that agrees with the most frequent one.
 - Benchmarks of mathematics are judged by `models.examiner` (GPT-4o in the paper, through
   simple-evals, here by a prompt of our own), or else by Math-Verify.
 - A document with a valid question has one in its group, however many attempts that took.

@@ -429,6 +429,11 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
                 for n, mean in enumerate(means)
             ]
             publish(run.iteration(iteration).phase("pool").step(1), "selections", *rows)
+            # the Solver's answers to what was kept score half as much
+            rows = [
+                row("rewards", task_id=f"{iteration}-{n}", score=s / 2) for n, s in enumerate(means)
+            ]
+            publish(run.iteration(iteration).phase("solver").step(1), "rewards", *rows)
     for variant, texts in (
         ("no quality gates", ("about towns like X", "Y")),
         ("co-evolving", ("Y",) * 7),
@@ -442,7 +447,7 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
         )
     values = [Seed(study, 0).value(claim) for claim in study.claims]
     leads = [0.25, 0.125, 0.375, 0.125, 0.25, 0.375, 0.625]
-    drift = [0.25, -0.5]
+    drift = [0.125, -0.5]
     assert values == pytest.approx([0.625, *leads, *drift, (2 / 3) / (1 / 8), 8.0, 1.0])
 
 
