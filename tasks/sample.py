@@ -65,9 +65,9 @@ def nearest(documents: Table, tasks: Tables, *, chosen: Sequence[str], most: int
     folder = documents.files / "index"
     if not (chosen and folder.is_dir()):
         return
-    rankings = load_index(folder, verify=False).search(
-        [text_of[task_id] for task_id in chosen], most
-    )
+    # on a GPU the model's memory would stay with the flow beside engines and updates
+    index = load_index(folder, verify=False, default_device="cpu")
+    rankings = index.search([text_of[task_id] for task_id in chosen], most)
     for task_id, hits in zip(chosen, rankings, strict=True):
         for rank, hit in enumerate(hits):
             yield {"sample_id": f"{task_id}-{rank}", "document_id": hit.document_id}

@@ -163,10 +163,18 @@ def build_index(
     return Path(folder)
 
 
-def load_index(folder: str | Path, device: str | None = None, verify: bool = True) -> Retriever:
+def load_index(
+    folder: str | Path,
+    device: str | None = None,
+    verify: bool = True,
+    *,
+    default_device: str | None = None,
+) -> Retriever:
     """Open an index folder.
 
-    `device` is where the embedding model runs, if not where it ran for building.
+    `device` is where the embedding model runs, if not where it ran for building; `default_device`
+    is where it runs if the index was built without naming a device (None: on a GPU if there is
+    one).
 
     verify: hash every file (about 1 s per GB); sizes are always checked.
 
@@ -184,8 +192,8 @@ def load_index(folder: str | Path, device: str | None = None, verify: bool = Tru
     from corpus_prep.search.vectors import VectorRanker
 
     config = EmbeddingConfig(**manifest["embedding"])
-    if device:
-        config = config.model_copy(update={"device": device})
+    if device or config.device is None:
+        config = config.model_copy(update={"device": device or default_device})
     ranker = VectorRanker(folder, _encoder(config), VectorSearch(**manifest["search"]))
     ranker.check(*next(read_documents(folder)))
     return Retriever(documents, ranker, manifest)

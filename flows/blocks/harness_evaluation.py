@@ -48,7 +48,7 @@ class HarnessEvaluation:
         task = self.benchmark.harness
         assert task is not None
         self.run.machines.release_engines()
-        harness = cfg.harness.on(self.run.cfg.engine.device)
+        harness = cfg.harness.on(self.run.cfg.engine)
         answers = ask_harness(
             place,
             policy=policy,

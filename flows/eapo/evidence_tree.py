@@ -97,6 +97,8 @@ class TreeEvaluation:
         tasks = self.benchmark.tasks
         quotes = sprout(place, answers, breadth=self.settings.breadth, label="quotes")
         if mode == "ssa":
+            if self.settings.embedding or self.settings.reranker:
+                self.run.machines.release_engines()  # the model needs a GPU's memory, too
             quotes = rate_by_similarity(
                 place,
                 quotes,

@@ -106,7 +106,8 @@ class Reranker:
 
         padded = self._tokenizer.pad({"input_ids": list(prompts)}, return_tensors="pt")
         with torch.inference_mode():
-            logits: torch.Tensor = self._model(**padded.to(self.device), logits_to_keep=1).logits
+            output = self._model(**padded.to(self.device), logits_to_keep=1, use_cache=False)
+            logits: torch.Tensor = output.logits
         # [prompts, "no" and "yes"]
         answers = logits[:, -1, self._answers].float().softmax(dim=-1)
         return answers[:, 1].tolist()

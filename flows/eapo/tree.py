@@ -124,7 +124,7 @@ def rate_by_similarity(
     rows = nodes.rows(Node)
     pairs = [(text_of[row["task_id"]], row["text"]) for row in rows]
     if reranker is not None:
-        similarities = Reranker(reranker).scores(pairs)
+        similarities = _reranked(pairs, reranker)
     elif embedding is not None:
         similarities = _cosines(pairs, embedding)
     else:
@@ -133,12 +133,22 @@ def rate_by_similarity(
     yield from _rated(rows, dict(zip(names, similarities, strict=True)))
 
 
+def _reranked(pairs: list[tuple[str, str]], config: RerankerConfig) -> list[float]:
+    from corpus_prep.search.encoder import free_gpu_memory
+
+    scores = Reranker(config).scores(pairs)
+    free_gpu_memory()
+    return scores
+
+
 def _cosines(pairs: list[tuple[str, str]], embedding: EmbeddingConfig) -> list[float]:
-    from corpus_prep.search.encoder import Encoder
+    from corpus_prep.search.encoder import Encoder, free_gpu_memory
 
     encoder = Encoder(embedding)
     questions = encoder.queries([q for q, _ in pairs])
     texts = encoder.documents([(None, text) for _, text in pairs])
+    del encoder
+    free_gpu_memory()
     return [(1 + float(cosine)) / 2 for cosine in (questions * texts).sum(axis=1)]
 
 

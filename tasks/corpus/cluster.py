@@ -45,7 +45,7 @@ def embed_documents(
 
     Raises ValueError if no document is left to embed.
     """
-    from corpus_prep.search.encoder import Encoder, join_vectors, write_vectors
+    from corpus_prep.search.encoder import Encoder, free_gpu_memory, join_vectors, write_vectors
 
     corpus = corpus_of(documents, screened)
     encoder = None
@@ -66,6 +66,8 @@ def embed_documents(
         raise ValueError(
             f"no document of {documents.address} is left to embed: see why they were dropped."
         )
+    del encoder
+    free_gpu_memory()
     join_vectors((np.load(file, mmap_mode="r") for file in files), row, draft.files / VECTORS)
 
 

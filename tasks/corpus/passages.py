@@ -41,7 +41,8 @@ def passages_for(questions: list[str], documents: Table, k: int) -> list[str]:
 
     Raises ValueError for documents without an index.
     """
-    index = load_index(documents.files / "index")
+    # on a GPU the model's memory would stay with the flow beside engines and updates
+    index = load_index(documents.files / "index", default_device="cpu")
     return [
         "\n\n".join(f"[{hit.title}] {hit.text}" if hit.title else hit.text for hit in hits)
         for hits in index.search(questions, k)

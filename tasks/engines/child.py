@@ -49,6 +49,8 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
+    # GPUs are numbered as by nvidia-smi, and not the fastest first
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
 CPU_ENVIRONMENT = {
     # else the first reply compiles a log-prob helper for many seconds

@@ -6,7 +6,7 @@ It is a program of its own, whose environment lies on top of the project's.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,16 @@ from tasks.engines.vllm_args import lora_rank
 from tasks.models.engine import Policy, rank_of
 
 PERMISSION = "--confirm_run_unsafe_code"  # changes no answer and no score
+
+
+class Loading(Protocol):
+    """Settings of the run's engine that the harness loads a model with."""
+
+    device: Literal["cpu", "cuda"]
+    dtype: str
+    max_model_len: int
+    gpu_memory_utilization: float
+    tensor_parallel: int
 
 
 class Harness(BaseModel):
@@ -31,6 +41,13 @@ class Harness(BaseModel):
         default=None,
         description="loads the weights if there is no url; null: vllm on GPUs, else hf",
     )
+    model_args: dict[str, str | int | float] = Field(
+        default={},
+        description=(
+            "more values of --model_args if there is no url; vllm takes dtype, context, memory and"
+            " number of GPUs from `engine`"
+        ),
+    )
     arguments: tuple[str, ...] = Field(
         default=(),
         description="more arguments, e.g. --apply_chat_template or --confirm_run_unsafe_code",
@@ -45,11 +62,21 @@ class Harness(BaseModel):
         """
         return [argument for argument in self.arguments if argument != PERMISSION]
 
-    def on(self, device: str) -> Self:
-        """With the backend for a device: lm-eval does not find vLLM's CPU build."""
-        if self.backend:
-            return self
-        return self.model_copy(update={"backend": "vllm" if device == "cuda" else "hf"})
+    def on(self, engine: Loading) -> Self:
+        """With the backend for the engine's device (lm-eval does not find vLLM's CPU build), and
+        for vLLM with the engine's limits: by default vLLM takes 0.92 of a GPU's memory, and the
+        model's longest context."""
+        backend = self.backend or ("vllm" if engine.device == "cuda" else "hf")
+        model_args = self.model_args
+        if backend == "vllm":
+            model_args = {
+                "dtype": engine.dtype,
+                "max_model_len": engine.max_model_len,
+                "gpu_memory_utilization": engine.gpu_memory_utilization,
+                "tensor_parallel_size": engine.tensor_parallel,
+                **self.model_args,
+            }
+        return self.model_copy(update={"backend": backend, "model_args": model_args})
 
     def command(self, policy: Policy, task: str, limit: int | None, output: Path) -> list[str]:
         """Its command line for one task, without `arguments`; samples are logged below `output`.
@@ -57,15 +84,16 @@ class Harness(BaseModel):
         `limit`: the most items of the task or, of a group of tasks, of each.
 
         >>> base = Policy(id="p", weights="w", content_hash="h")
-        >>> Harness(python="py").on("cuda").command(base, "ifeval", 8, Path("out"))[3:8]
-        ['--model', 'vllm', '--model_args', 'pretrained=w', '--tasks']
+        >>> harness = Harness(python="py", backend="hf", model_args={"dtype": "float32"})
+        >>> harness.command(base, "ifeval", 8, Path("out"))[3:8]
+        ['--model', 'hf', '--model_args', 'pretrained=w,dtype=float32', '--tasks']
         """
         if self.url:
             model = "local-completions"
             model_args = {"model": policy.id, "base_url": self.url, "tokenizer": policy.weights}
         else:
             model = self.backend
-            model_args = {"pretrained": policy.weights}
+            model_args = {"pretrained": policy.weights, **self.model_args}
             if policy.adapter and self.backend == "vllm":
                 model_args |= {
                     "lora_local_path": policy.adapter,

@@ -121,7 +121,9 @@ class Pool:
             call.error = call.error or copy.copy(error)
 
     def close(self) -> None:
-        """End the processes of all engines."""
+        """End the processes of all engines, which takes as long as the slowest of them."""
+        for child in self.children.values():
+            child.pipe.close()  # an engine ends at the end of its pipe
         for number in list(self.children):
             self._close(number)
 

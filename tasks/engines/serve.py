@@ -51,9 +51,13 @@ def arguments(served: Serving) -> list[str]:
         made += ["--kv-cache-memory-bytes", str(config.kv_cache_bytes or GIB), "--enforce-eager"]
         made += ["--block-size", "32", "--no-enable-chunked-prefill"]
         made += ["--max-num-batched-tokens", str(max(config.max_model_len, config.max_num_seqs))]
+    overrides: dict[str, Any] = {}
     if config.yarn:
-        settings = config.yarn.settings(local_folder(policy.weights))
-        made += ["--hf-overrides", json.dumps(settings)]
+        overrides |= config.yarn.settings(local_folder(policy.weights))
+    if config.device == "cuda":
+        overrides["head_dtype"] = "float32"  # as in the run's engines
+    if overrides:
+        made += ["--hf-overrides", json.dumps(overrides)]
     if policy.adapter is None:
         return ["--model", policy.weights, "--served-model-name", served.name, *made]
     if config.device == "cpu":

@@ -213,7 +213,7 @@ class Limits(BaseModel):
         ),
     )
     max_sampler_kl: float | None = Field(
-        default=0.01,
+        default=0.05,
         ge=0,
         description="greatest KL between trainer and engine before an update, nats a token (k3)",
     )

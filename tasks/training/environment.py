@@ -46,6 +46,7 @@ def own_variables(
         "PYTHONPATH": path,
         "PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", former),
         "OMP_NUM_THREADS": str(max(cores, 1)),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # GPUs are numbered as by nvidia-smi
     }
     if gpus is not None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

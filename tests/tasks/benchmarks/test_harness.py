@@ -10,7 +10,7 @@ import pytest
 
 from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores, samples
 from tasks.engines.harness import Harness
-from tasks.models.engine import Policy
+from tasks.models.engine import EngineConfig, Policy
 from tests.support.lm_eval import calls_of, like_lm_eval
 from warehouse.store import Place, Table
 
@@ -20,7 +20,7 @@ POLICY = Policy(id="p", weights="models/p", content_hash="h")
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
     """A program like lm-eval."""
-    return Harness(python=str(like_lm_eval(tmp_path))).on("cpu")
+    return Harness(python=str(like_lm_eval(tmp_path)), backend="hf")
 
 
 def asked(place: Place, harness: Harness, *arguments: str) -> Table:
@@ -95,11 +95,21 @@ def test_it_gets_the_weights_with_the_adapter_or_a_servers_address(tmp_path):
     adapter = POLICY.model_copy(update={"adapter": str(tmp_path)})
     (tmp_path / "adapter_config.json").write_text('{"r": 48}')
     out = Path("out")
-    on_gpus = f"pretrained=models/p,lora_local_path={tmp_path},max_lora_rank=64"
-    assert on_gpus in Harness().on("cuda").command(adapter, "t", None, out)
-    assert f"pretrained=models/p,peft={tmp_path}" in Harness().on("cpu").command(
-        adapter, "t", None, out
+    limits = "dtype=bfloat16,max_model_len=4096,gpu_memory_utilization=0.6,tensor_parallel_size=2"
+    on_gpus = f"pretrained=models/p,{limits},lora_local_path={tmp_path},max_lora_rank=64"
+    engine = EngineConfig(
+        model="m",
+        dtype="bfloat16",
+        max_model_len=4096,
+        device="cuda",
+        gpu_memory_utilization=0.6,
+        tensor_parallel=2,
     )
+    assert on_gpus in Harness().on(engine).command(adapter, "t", None, out)
+    own = Harness(model_args={"gpu_memory_utilization": 0.3}).on(engine)
+    assert "gpu_memory_utilization=0.3," in " ".join(own.command(adapter, "t", None, out))
+    on_cpus = Harness().on(engine.model_copy(update={"device": "cpu", "tensor_parallel": 1}))
+    assert f"pretrained=models/p,peft={tmp_path}" in on_cpus.command(adapter, "t", None, out)
     served = Harness(url="http://127.0.0.1:8000/v1/completions").command(POLICY, "t", 5, out)
     assert served[3:7] == [
         "--model",

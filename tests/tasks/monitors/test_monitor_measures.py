@@ -43,7 +43,7 @@ DEFAULTS = {
     "max_copy": 0.5,
     "max_falls": 0,
     "max_narrowings": 1,
-    "max_sampler_kl": 0.01,
+    "max_sampler_kl": 0.05,
     "max_policy_stale": 0.5,
 }
 TASKS = [
