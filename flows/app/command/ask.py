@@ -67,14 +67,14 @@ TO_AUDIT = 20  # held-out questions that are shown
     type=click.IntRange(1),
     default=60,
     show_default=True,
-    help="Number of questions in the file of --held-out.",
+    help="Number of questions in the --held-out file.",
 )
 @click.option(
     "--examples",
     "examples_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also put five of the questions into FILE, as worked examples for prompts.",
+    help="Also write five of the questions to FILE, as worked examples for prompts.",
 )
 @click.option(
     "--prompts",
@@ -85,8 +85,8 @@ TO_AUDIT = 20  # held-out questions that are shown
 @click.option(
     "--twice",
     is_flag=True,
-    help="MODEL also answers each question, from all documents of its cluster: take it if both"
-    " answers are equal (SPELL's baseline RLVR).",
+    help="MODEL also answers each question from all documents of its cluster; keep it if both"
+    " answers are equal (SPELL's RLVR baseline).",
 )
 @click.option(
     "--judge",
@@ -103,8 +103,8 @@ TO_AUDIT = 20  # held-out questions that are shown
     ),
 )
 @click.option("--run", "name", help="Name of the run that keeps the rollouts.  [ask-CORPUS]")
-@click.option("--tokens", default=512, show_default=True, help="Maximum tokens of a reply.")
-@click.option("--context", default=4096, show_default=True, help="Tokens of MODEL's context.")
+@click.option("--tokens", default=512, show_default=True, help="Maximum tokens per reply.")
+@click.option("--context", default=4096, show_default=True, help="MODEL's context in tokens.")
 @click.option("--force", is_flag=True, help="Overwrite the file and another request's run.")
 @click.option(
     "--set",
@@ -131,7 +131,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     force: bool,
     settings: tuple[str, ...],
 ) -> None:
-    """Let a model (--with) write questions with answers about CORPUS; drop unusable ones.
+    """Have a model (--with) write questions and answers about CORPUS; drop unusable ones.
 
     CORPUS is a file or folder of text, or a prepared corpus. Review the file, edit it, and train on
     it: `selfplay run spell-iteration --profile documents --set given=questions.jsonl`. Repeating
@@ -140,8 +140,8 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     twenty that are shown.
 
     With --examples, five of the questions become worked examples from your own documents: add
-    `--set dialogues.examples=FILE` to a run. None is about a document that is held out, and none is
-    trained on.
+    `--set dialogues.examples=FILE` to a run. None is about a held-out document, and none is trained
+    on.
     """
     from flows.app.service.shown_log import shown_log
     from flows.method import opened

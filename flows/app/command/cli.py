@@ -198,7 +198,7 @@ def main() -> None:
     help="Rerun STAGE and everything that depends on it, even if its result is unchanged.",
 )
 @click.option(
-    "--force", is_flag=True, help="Continue although the configuration changed since the run began."
+    "--force", is_flag=True, help="Continue even if the configuration changed since the run began."
 )
 def run(
     flow: str,
@@ -248,7 +248,7 @@ def run(
     help="Also rerun what depends on it, even if its result is unchanged.",
 )
 @click.option(
-    "--force", is_flag=True, help="Continue although the profile changed since the run began."
+    "--force", is_flag=True, help="Continue even if the profile changed since the run began."
 )
 @click.option(
     "--here",
@@ -398,14 +398,14 @@ def verify(name: str) -> None:
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="Keep everything of the last N iterations.",
+    help="Keep everything from the last N iterations.",
 )
 @click.option(
     "--keep",
     multiple=True,
     type=int,
     metavar="ITERATION",
-    help="Also keep everything of this iteration.",
+    help="Also keep everything from this iteration.",
 )
 @click.option("--rollouts", is_flag=True, help="Also remove the rollouts of the other iterations.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -450,11 +450,11 @@ def report(name: str) -> None:
 @main.command()
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 def compare(names: tuple[str, ...]) -> None:
-    """Compare runs: settings, prompts and code, held-out scores, their cost; and a page with
-    figures.
+    """Compare runs: settings, prompts and code, held-out scores and their cost. Writes a page
+    with figures.
 
-    First come the settings of each run's last command, then those that its tables were made with,
-    by their recipes, and which tables are stale.
+    Shows the settings of each run's last command, then those that its tables were made with
+    according to their recipes, and which tables are stale.
     """
     from flows.app.command.checked import check
     from flows.app.command.compare import (

@@ -64,7 +64,7 @@ corpus.add_command(fetch)
 @click.option(
     "--force",
     is_flag=True,
-    help="Continue although the configuration changed since the corpus was begun.",
+    help="Continue even if the configuration changed since the corpus was begun.",
 )
 def prepare(
     path: str, name: str, profile: str, settings: tuple[str, ...], in_process: bool, force: bool

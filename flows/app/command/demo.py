@@ -79,7 +79,7 @@ EXAMPLES = """
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the method."
 )
 def demo(which: str, settings: tuple[str, ...]) -> None:
-    """Self-play in the built-in micro-world, or by a real model on English text.
+    """Run self-play in the built-in micro-world, or with a real model on English text.
 
     Ends with scores, examples and a report.
     """

@@ -26,7 +26,7 @@ def diff(one: str, other: str) -> None:
     Compares their tables in the order in which RUN made them. If a recipe differs, names each
     setting, prompt, SQL file, function or input that does. If the recipe is the same, as when
     replies were sampled again, shows the first row that differs. Sampling seeds and the runs' names
-    within ids do not count.
+    within ids are ignored.
     """
     from warehouse.difference import first_difference
 

@@ -24,13 +24,13 @@ FLOW = "distillation-update"
     metavar="RUN|MODEL",
     help="Scores the replies: a run, an adapter, or a model's folder or hub name.  [default: RUN]",
 )
-@click.option("--role", help="Whose prompts are answered, such as responder.")
+@click.option("--role", help="Role whose prompts are answered, such as responder.")
 @click.option(
     "--student",
     metavar="base|RUN|ADAPTER",
     default="base",
     show_default=True,
-    help="What learns: RUN's base model, or an adapter on it.",
+    help="Policy to train: RUN's base model, or an adapter on it.",
 )
 @click.option("--run", "distilled", help="Name of the new run.  [default: RUN-distilled]")
 @click.option(
@@ -57,12 +57,12 @@ def distil(
     in_process: bool,
     force: bool,
 ) -> None:
-    """Train a student on a teacher's probabilities of its own replies to RUN's prompts.
+    """Train a student on a teacher's probabilities for its own replies to RUN's prompts.
 
     This is on-policy distillation. The teacher is what RUN trained, another run, or a larger model
-    with the same vocabulary. Neither rewards nor reference answers are used. The new run is like
-    any other: `status`, `evaluate`, `serve`, `export`, and `--start` of other runs take it. Repeat
-    the command to resume.
+    with the same vocabulary. Neither rewards nor reference answers are used. The new run works like
+    any other: `status`, `evaluate`, `serve` and `export` accept it, and other runs can start from
+    it (`--start`). Repeat the command to resume.
     """
     if teacher is not None:
         teacher = from_here(teacher)

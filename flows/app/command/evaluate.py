@@ -81,7 +81,7 @@ class Choices:
     is_flag=True,
     help="Run nothing; print the cost of all benchmarks of --paper, or of those given.",
 )
-@click.option("--gpu", "card", default="h100-80", help="GPU model of --dry-run's hours.")
+@click.option("--gpu", "card", default="h100-80", help="GPU model for the hours of --dry-run.")
 @click.option(
     "--set",
     "settings",
@@ -104,7 +104,7 @@ def evaluate(  # noqa: PLR0913 -- one argument for each option
     card: str,
     settings: tuple[str, ...],
 ) -> None:
-    """Run benchmarks on a run's policy, a model, or a LoRA adapter; every answer is a row.
+    """Run benchmarks on a run's policy, a model, or a LoRA adapter; every answer is stored.
 
     Answers and scores of earlier calls are reused. Without arguments, lists the benchmarks.
     """

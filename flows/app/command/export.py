@@ -70,8 +70,8 @@ def export(
 
     load_dataset("FOLDER", split="train") has conversations: messages, reward, advantage; the split
     "held_out" has those of held-out tasks. The configuration `preferences` has prompt, chosen,
-    rejected. Every table is a configuration, too, with the columns of `selfplay sql`: "rollouts",
-    "judgments", "annotations" (labels), ...; "findings" says what to know first.
+    rejected. Every table is also a configuration, with the columns of `selfplay sql`: "rollouts",
+    "judgments", "annotations" (labels), ...; "findings" lists what to know first.
     """
     if sum(map(bool, (transcripts, role, kind))) > 1:
         raise ValueError("--transcripts, --policy and --tasks exclude each other")

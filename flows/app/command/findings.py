@@ -26,7 +26,7 @@ MARKS = {"serious": "!!", "warning": "! ", "note": "- "}
 @click.option("--sql", "with_sql", is_flag=True, help="Show the SQL that selects all its rows.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything about each as JSON.")
 def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
-    """Show the main problems of RUN, found by rule, each with its number.
+    """Show the main problems of RUN, found by rules, each with its number.
 
     A run without a problem has no findings. A rule is an SQL file; put your own into the
     folder `findings` of the workspace.

@@ -37,7 +37,7 @@ def fork(name: str, new: str, iteration: int) -> None:
 
     Shared rows keep their ids and seeds, which begin with RUN. Rows that NEW makes get their own:
     ids and sampling seeds derive from addresses, which begin with the run's name. So NEW samples
-    other rollouts than RUN did, even with the same settings.
+    different rollouts from RUN, even with the same settings.
     """
     from flows.runtime.record import REQUEST, last_request
     from warehouse import fork as forking

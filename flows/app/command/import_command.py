@@ -29,10 +29,14 @@ from flows.app.command.parameters import read_settings
 @click.option(
     "--python",
     default=sys.executable,
-    help="Interpreter that has verifiers and the taskset.  [this one]",
+    help="Interpreter with verifiers and the taskset installed.  [this one]",
 )
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of the taskset: split=test."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Argument of the taskset, e.g. split=test.",
 )
 @click.option("--limit", type=click.IntRange(1), default=1_000_000, help="Maximum number of tasks.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
@@ -47,9 +51,9 @@ def import_tasks(
 ) -> None:
     """Write the tasks of a verifiers taskset or a NeMo Gym file as questions with references.
 
-    Train on the file (`--set questions=FILE` of TTRL, `given=FILE` of SPELL), or score policies on
-    it (`selfplay evaluate RUN --benchmark FILE`, `evaluation.benchmark=FILE`). Data sets of the hub
-    need no import: name them as hf:owner/name?split=...&revision=... there.
+    Train on the file (`--set questions=FILE` for TTRL, `given=FILE` for SPELL), or score policies
+    on it (`selfplay evaluate RUN --benchmark FILE`, `evaluation.benchmark=FILE`). Data sets on the
+    hub need no import: name them as hf:owner/name?split=...&revision=... there.
     """
     from flows.environments.import_tasks import from_nemo_gym, from_verifiers, write_questions
 

@@ -43,8 +43,8 @@ def judge(name: str, by: str, iteration: int | None, folder: Path | None) -> Non
     """Show how far to trust the judge of RUN: how often its verdicts agree with what is known.
 
     Verdicts are compared with the true facts of a built-in world, canaries, people's labels, a
-    rule, an auditor, and with each other where the same was judged again. In the tables, + counts
-    false passes, - false fails and ? unreadable verdicts. The card has all groupings.
+    rule, an auditor, and with each other where the same thing was judged again. In the tables, +
+    counts false passes, - false fails and ? unreadable verdicts. The card has all groupings.
     """
     from tasks.judges.trial import hold_trial
     from warehouse.lake import Lake

@@ -21,7 +21,7 @@ DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
 @click.argument("flow")
 @click.option("--profile", required=True, help="A profile that uses GPUs.")
 @click.option("--run", "name", help="Name of the run.  [default: METHOD-PROFILE-CORPUS]")
-@click.option("--corpus", help="As for `selfplay run`, as the nodes see it.")
+@click.option("--corpus", help="As for `selfplay run`, with a path that the nodes see.")
 @click.option(
     "--set",
     "settings",
@@ -31,7 +31,7 @@ DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
 )
 @click.option("--gpu", "card", default=DEFAULT_GPU, show_default=True, help="GPU model.")
 @click.option(
-    "--gpus-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs of a node."
+    "--gpus-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs per node."
 )
 @click.option(
     "--hours", type=click.IntRange(1), help="Time limit.  [default: 1.3 times the plan's]"
@@ -54,7 +54,7 @@ DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
     metavar="NAME",
     help="For Kubernetes: a Prefect work pool and a deployment instead of a RayJob.",
 )
-@click.option("--push", "mirror", metavar="URL", help="Push the run there when it has ended.")
+@click.option("--push", "mirror", metavar="URL", help="Push the run to this mirror when it ends.")
 @click.option(
     "-o",
     "--output",
@@ -81,7 +81,7 @@ def launch(  # noqa: PLR0913 -- one argument for each option
     """Write a cluster job for FLOW: an sbatch script, a KubeRay RayJob, a Prefect work pool for
     Kubernetes or a SkyPilot task.
 
-    Nodes, GPUs and hours come from `selfplay plan`. A Dockerfile is written, too. Ray spreads the
+    Nodes, GPUs and hours come from `selfplay plan`. A Dockerfile is also written. Ray spreads the
     engines over the nodes; the flow and its trainer run on the first. Nothing is started: read the
     file, then start it as its first lines say.
     """

@@ -62,7 +62,7 @@ def tasks(
     settings: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Let FLOW write tasks until --keep of them have passed its gates and filters; train nothing.
+    """Have FLOW write tasks until --keep of them have passed its gates and filters; train nothing.
 
     Prints why candidates were dropped, what a kept task cost, and the share of valid tasks with its
     interval, as far as an auditor, people or a built-in world judged them. `selfplay export RUN

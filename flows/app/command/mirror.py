@@ -23,7 +23,7 @@ def push(name: str, url: str, weights: bool, optimizer: bool, replace: bool) -> 
     az://CONTAINER/PREFIX, or a folder.
 
     Files are sent before the recipe that makes their table visible, so that an interrupted push
-    shows complete tables only. Repeat the command to continue. Credentials come from the
+    shows only complete tables. Repeat the command to continue. Credentials come from the
     environment, as for the cloud's own tools.
     """
     from warehouse import push as pushing

@@ -34,7 +34,7 @@ OF_A_STRONGER_MODEL = "documents"  # the profile of runs on questions that a str
 @click.option(
     "--run",
     "name",
-    help="Name of the run that continues from it.  [default: METHOD-PROFILE-CORPUS]",
+    help="Name of the run that continues from the pilot.  [default: METHOD-PROFILE-CORPUS]",
 )
 @click.option("--corpus", help="A file or folder of text, or a prepared corpus.")
 @click.option(

@@ -37,7 +37,7 @@ DEFAULT_GPU = "h100-80"
     help="Change a setting, e.g. num_engines=4.",
 )
 @click.option(
-    "--gpus-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs of a node."
+    "--gpus-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs per node."
 )
 @click.option(
     "--network",

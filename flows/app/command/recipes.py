@@ -45,20 +45,20 @@ def recipes() -> None:
     "--from",
     "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder that holds the source's files, in place of the net.",
+    help="A folder with the source's files, used instead of the network.",
 )
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write.  [data/corpus/RECIPE/documents.parquet or data/questions/RECIPE.jsonl]",
 )
-@click.option("--dry-run", is_flag=True, help="Say what it takes, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what it would take, and do nothing.")
 @click.option("--revision", help="Another commit of the source.")
 @click.option(
     "--take",
     type=click.IntRange(1),
     metavar="N",
-    help="Use only N rows of the source: its first, or drawn if the recipe draws.",
+    help="Use only N rows of the source: the first N, or N drawn ones if the recipe draws.",
 )
 @click.option(
     "--gated",
@@ -66,9 +66,9 @@ def recipes() -> None:
     help="Confirm that you have accepted the source's terms on the hub and are logged in.",
 )
 @click.option(
-    "--all", "everything", is_flag=True, help="Keep questions that benchmarks evaluate, too."
+    "--all", "everything", is_flag=True, help="Also keep questions that benchmarks evaluate."
 )
-@click.option("--tokenizer", help="Measures contexts: a model's folder or owner/name@commit.")
+@click.option("--tokenizer", help="What measures contexts: a model's folder or owner/name@commit.")
 @click.option(
     "--pages",
     type=click.Path(exists=True, path_type=Path),
@@ -77,8 +77,8 @@ def recipes() -> None:
 @click.option(
     "--page-reader",
     metavar="ADDRESS",
-    help="Read these pages by a service that answers ADDRESS + page, such as https://r.jina.ai/;"
-    " they are kept beside --out, in pages.jsonl.",
+    help="Fetch these pages through a service that answers ADDRESS + page, such as"
+    " https://r.jina.ai/; they are saved beside --out, in pages.jsonl.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 def fetch(  # noqa: PLR0913 -- one argument for each option
@@ -95,9 +95,9 @@ def fetch(  # noqa: PLR0913 -- one argument for each option
     page_reader: str | None,
     seed: int,
 ) -> None:
-    """Get the data of RECIPE at its pinned commit, and write documents or questions.
+    """Download the data of RECIPE at its pinned commit, and write documents or questions.
 
-    Prints the command that uses them. Files are compared with the recipe's hashes.
+    Prints the command that uses them. Files are checked against the recipe's hashes.
     """
     from flows.blocks.recipes.pages import saved_pages
     from flows.blocks.recipes.readers import Reading

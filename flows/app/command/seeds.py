@@ -29,15 +29,15 @@ from flows.app.command.tables import print_table
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
 @click.option(
-    "--gated", is_flag=True, help="You accepted the terms of gated data sets and are logged in."
+    "--gated", is_flag=True, help="Confirm that you accepted the terms of gated data sets."
 )
 @click.option(
     "--partial", is_flag=True, help="Write the questions even if some sources are missing."
 )
 def seeds(sources: Path, out: Path, folder: Path, seed: int, gated: bool, partial: bool) -> None:
-    """Draw questions from the sources of a file like flows/mae/seeds.toml.
+    """Draw questions from the sources listed in a file such as flows/mae/seeds.toml.
 
-    Known answers come with them. A source is read from FOLDER/NAME.jsonl (.parquet, .csv, .json) if
+    Known answers are included. A source is read from FOLDER/NAME.jsonl (.parquet, .csv, .json) if
     it exists, else from the hub at its pinned revision. Nothing is drawn from a split that is
     evaluated.
     """

@@ -26,7 +26,7 @@ SHOWN = 600  # characters of an example prompt
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("--player", help="Which of the run's players.  [default: the evaluated one]")
+@click.option("--player", help="Player of the run to serve.  [default: the evaluated one]")
 @click.option("--iteration", type=int, help="Iteration of the policy.  [default: the last]")
 @click.option(
     "--port",
@@ -53,7 +53,7 @@ def serve(
 ) -> None:
     """Serve the policy that RUN trained, under RUN's name, until Ctrl-C.
 
-    With the settings of the run's engine. On CPUs an adapter is merged into its base once.
+    Uses the settings of the run's engine. On CPUs, an adapter is merged into its base once.
     """
     store = existing_store()
     with in_workspace():

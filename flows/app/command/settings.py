@@ -17,12 +17,12 @@ from flows.app.command.tables import visible
 @click.argument("flow")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @click.option("--profile", help="Show the values of this profile.  [default: the method's own]")
-@click.option("--corpus", metavar="PATH", help="For a profile that has to be given documents.")
+@click.option("--corpus", metavar="PATH", help="Documents, for a profile that needs them.")
 def settings(flow: str, words: tuple[str, ...], profile: str | None, corpus: str | None) -> None:
     """List the settings of FLOW, as `--set` takes them: value, purpose and allowed values.
 
-    With words, only settings whose name, purpose or allowed values have all of them. A value `?`
-    has to be given.
+    With words, lists only settings whose name, purpose or allowed values contain all of them. A
+    value `?` has to be supplied.
     """
     from flows.settings.described import settings_of
 

@@ -16,8 +16,8 @@ PHASE = "phase"
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--seeds", multiple=True, type=int, help="A seed to run (repeat it); not for phase.")
-@click.option("--variant", "variants", multiple=True, help="Run only this variant (repeat it).")
+@click.option("--seeds", multiple=True, type=int, help="A seed to run (repeatable); not for phase.")
+@click.option("--variant", "variants", multiple=True, help="Run only this variant (repeatable).")
 @click.option(
     "--part",
     metavar="I/N",
@@ -32,7 +32,7 @@ PHASE = "phase"
     "files",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run nothing; count the runs of another machine's NAME-runs.parquet, too (repeat it).",
+    help="Run nothing; also count the runs in another machine's NAME-runs.parquet (repeatable).",
 )
 @click.option("--list", "lists", is_flag=True, help="Run nothing; list what is left.")
 def study(
@@ -53,9 +53,9 @@ def study(
     on real texts; or `phase`, which measures how much error in the verdicts a method tolerates.
     Without NAME, all studies except `phase` are run. Repeat the command to resume.
 
-    Tables and figures are written to data/bench after every run or variant, and with them the
-    scores of every finished run (`NAME-runs.parquet`), which is not run again, also by another
-    store or machine that has this file.
+    Tables and figures are written to data/bench after every run or variant, together with the
+    scores of every finished run (`NAME-runs.parquet`). A run in this file is not repeated, even in
+    another store or on another machine that has the file.
     """
     from flows.app import claims
     from flows.app.command.tables import print_table

@@ -38,15 +38,16 @@ SAME_OF_UPDATES = (
     type=click.Choice(["labels", "rewards"]),
     default="labels",
     show_default=True,
-    help="What says which of RUN's replies to a prompt is better.",
+    help="What decides which of RUN's replies to a prompt is better.",
 )
 @click.option(
-    "--role", help="Whose replies, such as verifier.  [default: the only role with labels]"
+    "--role",
+    help="Role whose replies to use, such as verifier.  [default: the only role with labels]",
 )
 @click.option(
     "--start",
     metavar="base|RUN|ADAPTER",
-    help="What learns.  [default: what gave the replies, as RUN left it]",
+    help="Policy to train.  [default: the one that gave the replies, as RUN left it]",
 )
 @click.option("--run", "tuned", help="Name of the new run.  [default: RUN-tuned]")
 @click.option(
@@ -76,8 +77,9 @@ def tune(
     """Train by DPO on pairs of a better and a worse reply from RUN.
 
     People label replies and verdicts in `selfplay view`. Labels of verdicts make a better judge,
-    labels of answers a better policy. The new run is like any other: `status`, `evaluate`, `serve`,
-    `export`, and `--start` of other runs take it. Repeat the command to resume.
+    labels of answers a better policy. The new run works like any other: `status`, `evaluate`,
+    `serve` and `export` accept it, and other runs can start from it (`--start`). Repeat the command
+    to resume.
     """
     if start not in (None, "base"):
         start = from_here(start)

@@ -38,7 +38,7 @@ TEXT = 80
     help="Another setting, e.g. pool.window=[0,1].",
 )
 @click.option(
-    "--all", "whole", is_flag=True, help=f"List all tasks that change, not the first {LISTED}."
+    "--all", "whole", is_flag=True, help=f"List all tasks that change, not just the first {LISTED}."
 )
 def whatif(name: str, stage: str | None, settings: tuple[str, ...], whole: bool) -> None:
     """Compute the rewards and selections of RUN with another setting, or with the current code.
