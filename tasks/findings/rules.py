@@ -2,13 +2,13 @@
 
 A file begins with a header of comments, then has two statements:
 
-    -- title:         the judge errs where it trains
+    -- title:         the judge errs on what is trained on
     -- severity:      serious
     -- sentence:      the judge is wrong on {number:%} of ... in iteration {iteration}
     -- compared with: the same share in the iterations before
     -- page:          judge
     -- $z = 3:        standard errors between the two shares
-    -- grain:         an iteration for which the rule speaks, the gravest first
+    -- grain:         an iteration for which the rule fires, the gravest first
     -- inputs:        judgments; $run
     with ... select iteration, number, compared_with, ...;
 

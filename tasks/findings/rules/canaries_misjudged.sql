@@ -4,7 +4,7 @@
 -- compared with: the same share in the first iteration
 -- page:          judge
 -- $z = 2:        standard errors of either share
--- $least = 0.05: share from which on the rule speaks
+-- $least = 0.05: the rule fires above this share
 -- grain:         the last iteration that shows canaries
 -- inputs:        judgments; $run
 with of_iteration as (

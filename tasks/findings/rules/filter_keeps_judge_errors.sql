@@ -1,11 +1,11 @@
 -- title:         the difficulty filter selects the judge's errors
 -- severity:      serious
 -- sentence:      {number:%} of the tasks that iteration {iteration} kept ({num} of {n}) lie outside the filter's own
---                bounds by the truth: errors of the judge let them through{before}.
+--                bounds according to the truth: the judge's errors let them through{before}.
 -- compared with: the same share in the iterations before
 -- page:          candidates
 -- $z = 2:        standard errors of either share
--- $least = 0.05: share from which on the rule speaks
+-- $least = 0.05: the rule fires above this share
 -- grain:         an iteration whose kept tasks would not be kept by the truth, the largest share first
 -- inputs:        selections, judgments; $run
 -- The true mean score is the stored one, corrected by what truth and verdict differ in, each verdict weighing the same.

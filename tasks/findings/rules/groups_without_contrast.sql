@@ -5,7 +5,7 @@
 -- compared with: the same share in the first iteration
 -- page:          rollouts
 -- $z = 2:        standard errors of either share
--- $most = 0.5:   share of flat groups that is still well, unless it was as large from the first
+-- $most = 0.5:   share of flat groups that is still fine, unless it was as large from the first
 -- $always = 0.8: share of flat groups that is too large in any case
 -- grain:         a phase whose share of flat groups is too large in the last iteration that has it
 -- inputs:        advantages; $run

@@ -4,7 +4,7 @@
 -- compared with: nothing
 -- page:          sql
 -- $z = 2:        standard errors of the share
--- $least = 0.01: share from which on the rule speaks
+-- $least = 0.01: the rule fires above this share
 -- grain:         the run, if training has held-out questions
 -- inputs:        tasks, items; $run
 with held_out as (

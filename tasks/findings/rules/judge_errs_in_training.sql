@@ -1,11 +1,11 @@
--- title:         the judge errs where it trains
+-- title:         the judge errs on what is trained on
 -- severity:      serious
 -- sentence:      The judge is wrong on {number:%} of the verdicts that iteration {iteration}'s {phase} updates trained
 --                on{before}: {num_wrong} of {n}, in {num_tasks} tasks; {weighted:%} weighted by |advantage|.
 -- compared with: the same share in the iterations before
 -- page:          judge
 -- $z = 2:        standard errors of either share
--- $least = 0.02: share of criteria that must be judged wrongly at least
+-- $least = 0.02: minimum share of criteria judged wrongly
 -- grain:         a phase of an iteration in which the judge errs on what is trained on, the largest share first
 -- inputs:        judgments, batches; $run
 -- Equal answers are judged alike: a criterion counts once, as wrong if any verdict on it is.

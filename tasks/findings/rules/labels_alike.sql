@@ -1,14 +1,14 @@
 -- title:         one answer to most questions
 -- severity:      serious
--- sentence:      In iteration {iteration} {answer!r} is the label of {number:%} of the questions of a step ({num} of
---                {n}){before}: the policy is rewarded for one answer, whatever is asked.
+-- sentence:      In iteration {iteration}, {answer!r} is the label of {number:%} of a step's questions ({num} of
+--                {n}){before}: the policy is rewarded for one answer, whatever the question.
 -- compared with: the most frequent label of the first step
 -- page:          sql
 -- $z = 2:        standard errors of the share
--- $least = 0.5:  share from which on the rule speaks
+-- $least = 0.5:  the rule fires above this share
 -- grain:         the step with the largest share of its most frequent label
 -- inputs:        labels; $run
--- A label is the answer that most replies to a question agree on, so a policy that says the same to each agrees with itself.
+-- A label is the answer that most replies to a question agree on, so a policy that gives each the same answer agrees with itself.
 with texts as (
     select
         iteration,
@@ -54,7 +54,7 @@ select
     num / n as number,
     case when place > 1 then first_share end as compared_with,
     case
-        when place > 1 then printf('; in the first step the most frequent one was that of %s', percent(first_share))
+        when place > 1 then printf('; in the first step the most frequent label had %s', percent(first_share))
         else ''
     end as before
 from compared

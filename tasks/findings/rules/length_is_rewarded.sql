@@ -1,12 +1,13 @@
 -- title:         the reward pays for length
 -- severity:      warning
--- sentence:      Longer replies of the {role} earn more and replies grow: in iteration {iteration} the correlation of
---                length and advantage within groups is {number:.2f} ({n} replies; {compared_with:.2f} in the first
---                iteration), and the mean length went from {length_before:.0f} to {length_now:.0f} tokens.
+-- sentence:      Longer replies of the {role} earn more, and replies are growing: in iteration {iteration} the
+--                correlation between length and advantage within groups is {number:.2f} ({n} replies;
+--                {compared_with:.2f} in the first iteration), and the mean length rose from {length_before:.0f} to
+--                {length_now:.0f} tokens.
 -- compared with: the correlation in the first iteration
 -- page:          rollouts
 -- $least = 0.3:  correlation that the lower bound must exceed
--- $growth = 1.5:  growth of the mean length since the first iteration from which on the rule speaks
+-- $growth = 1.5:  the rule fires above this growth of the mean length since the first iteration
 -- $z = 3:        standard errors of Fisher's transform
 -- grain:         a trained role whose longer replies earn more in its last iteration, the largest correlation first
 -- inputs:        advantages, rollouts; $run

@@ -4,7 +4,7 @@
 --                {iteration}.
 -- compared with: the updates of the first iteration
 -- page:          candidates
--- $most = 0.5:   share of the first iteration's number that is still well
+-- $most = 0.5:   share of the first iteration's number that is still fine
 -- $z = 3:        standard errors between the first and the last count of kept tasks, taken as Poisson counts
 -- grain:         a role with fewer updates, and fewer tasks kept, in the last finished iteration
 -- inputs:        selections, groups, updates, evaluations; $run

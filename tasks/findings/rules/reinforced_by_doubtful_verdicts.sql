@@ -1,7 +1,7 @@
 -- title:         the most reinforced answers rest on doubtful verdicts
 -- severity:      serious
--- sentence:      The {num} largest advantages of the run ({largest}) rest on wrong or unreadable verdicts, in their own
---                answer or in most answers of their group. The share among all answers with a positive advantage is
+-- sentence:      The {num} largest advantages of the run ({largest}) rest on wrong or unreadable verdicts, on their own
+--                answer or on most answers of their group. Among all answers with a positive advantage the share is
 --                {compared_with:%}.
 -- compared with: the share of all answers with a positive advantage that rest on doubtful verdicts
 -- page:          group

@@ -4,7 +4,7 @@
 --                {since} and {iteration} ({phase} phase){gain}.
 -- compared with: the mean of the first iteration in the same phase
 -- page:          rollouts
--- $most = 1.8:   growth that is still well
+-- $most = 1.8:   growth that is still fine
 -- $z = 4:        standard errors of the difference
 -- $enough = 30:  replies in either iteration
 -- grain:         a trained role and phase whose replies have grown, the largest growth first

@@ -5,7 +5,7 @@
 -- compared with: the same share in the first iteration
 -- page:          rollouts
 -- $z = 2:        standard errors of either share
--- $least = 0.1:  share from which on a rise is worth a word
+-- $least = 0.1:  a rise is reported above this share
 -- $most = 0.5:   share that is too large even if it does not rise
 -- $first = 0.8:  the same in a first iteration, in which a small model has yet to learn the form (it begins at about 0.6)
 -- grain:         a role and phase, in its last iteration, the largest share first

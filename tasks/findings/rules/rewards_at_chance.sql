@@ -1,11 +1,11 @@
 -- title:         rewards are hardly better than chance
 -- severity:      serious
--- sentence:      In iteration {iteration} {what} are wrong on {number:%} of answers by the truth ({n} checked){before};
---                chance would be 50%.
+-- sentence:      In iteration {iteration}, {what} are wrong on {number:%} of the {n} answers checked against the
+--                truth{before}; chance would be 50%.
 -- compared with: the same share in the first iteration that measures it
 -- page:          judge
 -- $z = 2:        standard errors of the share
--- $least = 0.42: share from which on the rule speaks (measured: data/bench/README.md, "The phase diagram")
+-- $least = 0.42: the rule fires above this share (measured: data/bench/README.md, "The phase diagram")
 -- grain:         a measure of rewards, votes or verdicts against the truth, in the last iteration that has it, the largest first
 -- inputs:        evaluations; $run
 -- A judge may err as often upwards as downwards, so that its mean looks right.

@@ -5,7 +5,7 @@
 -- compared with: the same mean in the first iteration that has it
 -- page:          judge
 -- $z = 4:        standard errors of the mean, and of its rise
--- $least = 0.05: surplus from which on the rule speaks
+-- $least = 0.05: the rule fires above this surplus
 -- grain:         a measure of verdicts, votes or rewards minus the truth, the largest surplus first
 -- inputs:        evaluations; $run
 -- Verdicts on one answer are alike, so the bound is wide.

@@ -1,8 +1,8 @@
 -- title:         sampler and trainer disagree
 -- severity:      warning
 -- sentence:      Before the update of the {role} in iteration {iteration}, step {step}, the trainer's policy was
---                {number:.4f} nats per token from the sampler's; {num} of {n} updates exceed {most}. Median of all:
---                {compared_with:.4f}.
+--                {number:.4f} nats per token from the sampler's; {num} of {n} updates exceed {most}. The median
+--                over all updates is {compared_with:.4f}.
 -- compared with: the median of all updates
 -- page:          updates
 -- $most = 0.005: KL in nats per token that differences in arithmetic explain

@@ -4,7 +4,7 @@
 --                were sampled by a policy other than the one that was updated.
 -- compared with: the same share in the first iteration
 -- page:          updates
--- $least = 0.05: share from which on the rule speaks
+-- $least = 0.05: the rule fires above this share
 -- grain:         a player and iteration whose updates are off policy, the largest share first
 -- inputs:        batches, rollouts, updates, policies; $run
 -- A place holds one update, and one player may speak in several roles: rollouts belong to an update by their batch's place.

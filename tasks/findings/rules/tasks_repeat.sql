@@ -5,7 +5,7 @@
 -- compared with: the same share in the first iteration
 -- page:          documents
 -- $z = 2:        standard errors of either share
--- $least = 0.15: share from which on a rise is worth a word
+-- $least = 0.15: a rise is reported above this share
 -- $always = 0.5: share that is too large even if it does not rise
 -- grain:         the last iteration that wrote tasks
 -- inputs:        tasks; $run

@@ -3,8 +3,8 @@
 -- sentence:      {number:%} of the stages' time ({hours:.1f} h) was spent in {stage}, which neither samples nor updates.
 -- compared with: the share of sampling and updates
 -- page:          stages
--- $most = 0.35:  share from which on the rule speaks
--- $least = 1800: seconds that it must be
+-- $most = 0.35:  the rule fires above this share
+-- $least = 1800: minimum number of seconds
 -- grain:         the stage with the largest share, neither sampling nor updates
 -- inputs:        $made
 with made as (

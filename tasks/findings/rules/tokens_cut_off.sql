@@ -5,8 +5,8 @@
 -- compared with: the share of these replies
 -- page:          rollouts
 -- $z = 2:        standard errors of the share of replies
--- $least = 0.1:  share of replies that must be cut off at least
--- $most = 0.3:   share of tokens from which on the rule speaks
+-- $least = 0.1:  minimum share of replies that are cut off
+-- $most = 0.3:   the rule fires above this share of tokens
 -- grain:         a role in the last iteration, the largest share of tokens first
 -- inputs:        rollouts; $run
 with of_role as (

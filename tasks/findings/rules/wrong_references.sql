@@ -1,10 +1,10 @@
--- title:         tasks are trained on with wrong references
+-- title:         training tasks have wrong references
 -- severity:      warning
--- sentence:      {number:%} of iteration {iteration}'s {what} are wrong by the truth ({n} checked){before}.
+-- sentence:      {number:%} of iteration {iteration}'s {what} are wrong according to {source} ({n} checked){before}.
 -- compared with: the same share in the first iteration that measures it
 -- page:          candidates
 -- $z = 2:        standard errors of the share
--- $least = 0.15: share from which on the rule speaks
+-- $least = 0.15: the rule fires above this share
 -- grain:         a kind of reference, in the last iteration that measures it, the largest share first
 -- inputs:        evaluations; $run
 with measured as (
@@ -38,9 +38,9 @@ select
     case metric
         when 'reference_error' then 'reference answers'
         when 'label_error' then 'majority labels'
-        when 'gate_leak of truth' then 'tasks that passed every gate'
-        else 'tasks that passed every gate, by the auditor,'
+        else 'tasks that passed every gate'
     end as what,
+    case metric when 'gate_leak of auditor' then 'the auditor' else 'the truth' end as source,
     case when num_iterations > 1 then printf('; %s in iteration %d', percent(first_share), since) else '' end as before
 from compared
 where wilson_low(num, n, $z) > $least

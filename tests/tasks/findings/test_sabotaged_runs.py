@@ -62,8 +62,8 @@ def test_a_filter_that_selects_the_judges_errors_is_found_with_its_tasks(store):
     finding = found(store, "filter_keeps_judge_errors")
     assert finding is not None
     assert finding.sentence == (
-        "27% of the tasks that iteration 2 kept (8 of 30) lie outside the filter's own bounds by"
-        " the truth: errors of the judge let them through (0 of 30 before)."
+        "27% of the tasks that iteration 2 kept (8 of 30) lie outside the filter's own bounds"
+        " according to the truth: the judge's errors let them through (0 of 30 before)."
     )
     assert {kept["task_id"] for kept in finding.rows} == {f"i2-{n}" for n in range(8)}
     assert {kept["num_false_fails"] for kept in finding.rows} == {1}
@@ -279,10 +279,10 @@ def test_a_policy_that_learns_to_say_one_thing_is_found(store):
         asked = [{"task_id": str(n), "text": f"question {n}"} for n in range(20)]
         rows(at(store, 1, step=step), "tasks", *asked)
     said = sentence(store, "labels_alike") or ""
-    assert said.startswith("In iteration 1 '")
+    assert said.startswith("In iteration 1, '")
     assert said.endswith(
-        "' is the label of 80% of the questions of a step (16 of 20); in the first step the most"
-        " frequent one was that of 5.0%: the policy is rewarded for one answer, whatever is asked."
+        "' is the label of 80% of a step's questions (16 of 20); in the first step the most"
+        " frequent label had 5.0%: the policy is rewarded for one answer, whatever the question."
     )
 
 
@@ -347,19 +347,20 @@ def test_a_surplus_within_its_error_is_no_finding(store):
 
 
 @pytest.mark.parametrize(
-    "metric, what",
+    "metric, what, source",
     [
-        ("gate_leak of truth", "tasks that passed every gate"),
-        ("reference_error", "reference answers"),
-        ("label_error", "majority labels"),
-        ("gate_leak of auditor", "tasks that passed every gate, by the auditor,"),
+        ("gate_leak of truth", "tasks that passed every gate", "the truth"),
+        ("reference_error", "reference answers", "the truth"),
+        ("label_error", "majority labels", "the truth"),
+        ("gate_leak of auditor", "tasks that passed every gate", "the auditor"),
     ],
 )
-def test_a_leaking_gate_and_wrong_references_are_found(store, metric, what):
+def test_a_leaking_gate_and_wrong_references_are_found(store, metric, what, source):
     score(at(store, 1), "gate monitor", metric, n=100, score=0.05)
     score(at(store, 2), "gate monitor", metric, n=100, score=0.4)
     assert sentence(store, "wrong_references") == (
-        f"40% of iteration 2's {what} are wrong by the truth (100 checked); 5.0% in iteration 1."
+        f"40% of iteration 2's {what} are wrong according to {source} (100 checked);"
+        " 5.0% in iteration 1."
     )
 
 
@@ -368,8 +369,8 @@ def test_rewards_that_err_as_often_upwards_as_downwards_are_found(store):
         score(at(store, 1), "judge monitor", metric, n=100, score=0.1)
         score(at(store, 2), "judge monitor", metric, n=100, score=share)
     assert sentence(store, "rewards_at_chance") == (
-        "In iteration 2 rewards are wrong on 70% of answers by the truth (100 checked); 10% in"
-        " iteration 1; chance would be 50%."
+        "In iteration 2, rewards are wrong on 70% of the 100 answers checked against the truth;"
+        " 10% in iteration 1; chance would be 50%."
     )
 
 
@@ -565,8 +566,8 @@ def test_a_reward_that_pays_for_length_is_found_once_replies_grow(store):
     replied(store, 1, length=30, pays=True)
     replied(store, 2, length=60, pays=True)
     assert spoken(store, "length_is_rewarded").startswith(
-        "Longer replies of the solver earn more and replies grow: in iteration 2 the correlation of"
-        " length and advantage within groups is 1.00 (40 replies;"
+        "Longer replies of the solver earn more, and replies are growing: in iteration 2 the"
+        " correlation between length and advantage within groups is 1.00 (40 replies;"
     )
     assert spoken(store, "replies_grow").startswith(
         "Replies of the solver grew from 30 to 60 tokens"
