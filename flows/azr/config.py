@@ -71,14 +71,14 @@ class Dialogues(profile.Dialogues):
     """Long replies, and the room that their prompts leave."""
 
     response_tokens: int = Field(
-        default=8096, ge=1, description="most tokens to sample for one reply"
+        default=8096, ge=1, description="maximum number of tokens to sample per reply"
     )
     content_tokens: int = Field(
         default=5600,
         ge=1,
         description=(
-            "most tokens of a prompt, without the chat template's: a task with a longer one enters"
-            " no buffer, and a proposer is shown fewer references"
+            "maximum number of tokens of a prompt, excluding the chat template's: a task with a"
+            " longer one enters no buffer, and a proposer is shown fewer references"
         ),
     )
 
@@ -94,48 +94,61 @@ class Seeding(Settings):
     """How the buffers are filled before training, by the model that the run starts from."""
 
     rounds: int = Field(
-        default=4, ge=0, description="S: batches of proposals of every task type, not trained on"
+        default=4,
+        ge=0,
+        description="S: batches of proposals of every task type before training starts",
     )
     identity: str = Field(
         default=IDENTITY,
-        description="the program that every run begins with, which returns its argument",
+        description="the program that every run starts with, which returns its argument",
     )
     inputs: tuple[str, ...] = Field(
         default=FIRST_INPUTS,
         min_length=1,
-        description="its inputs: the first of a deduction and an abduction, all of an induction",
+        description=(
+            "inputs of that program: the first for a deduction and an abduction, all for an"
+            " induction"
+        ),
     )
-    message: str = Field(default=FIRST_MESSAGE, description="the hint of its induction")
+    message: str = Field(default=FIRST_MESSAGE, description="hint of its induction")
 
 
 class Proposer(Settings):
     """What a proposal shows, and how hard it is."""
 
-    trained: bool = Field(
-        default=True, description="false is the ablation: the Solver alone learns"
-    )
+    trained: bool = Field(default=True, description="false is the ablation: only the Solver learns")
     references: int = Field(
         default=6, ge=0, description="K: past triplets shown to a proposer; 0 is the ablation"
     )
-    attempts: int = Field(default=8, ge=1, description="n: of the Solver, for a task's difficulty")
+    attempts: int = Field(
+        default=8, ge=1, description="n: attempts of the Solver, which measure a task's difficulty"
+    )
     num_inputs: int = Field(
-        default=10, ge=2, description="N: of an induction, half of them hidden from the Solver"
+        default=10,
+        ge=2,
+        description="N: inputs of an induction, half of them hidden from the Solver",
     )
     banned: tuple[str, ...] = Field(
         default=BANNED, description="modules and names that a program may not use"
     )
     num_runs: int = Field(
-        default=2, ge=1, description="j: of a proposed program, which have to agree"
+        default=2, ge=1, description="j: runs of a proposed program, which have to agree"
     )
 
 
 class Penalties(Settings):
     """Eq. 6: rewards of replies that earn nothing."""
 
-    malformed: float = Field(default=-1.0, le=0, description="no tags, or no usable program")
-    wrong: float = Field(default=-0.5, le=0, description="well formed, and wrong")
+    malformed: float = Field(
+        default=-1.0, le=0, description="reward if there are no tags, or no usable program"
+    )
+    wrong: float = Field(
+        default=-0.5, le=0, description="reward if the reply is well formed but wrong"
+    )
     unlearnable: float = Field(
-        default=-0.5, le=0, description="a task that is always or never solved; by eq. 4 alone: 0"
+        default=-0.5,
+        le=0,
+        description="reward for a task that is always or never solved; by eq. 4 alone: 0",
     )
 
 
@@ -145,33 +158,38 @@ class Config(MethodSettings):
     examined: ClassVar = "model"
 
     iterations: int = Field(default=50, ge=1)
-    steps: int = Field(default=10, ge=1, description="of an iteration")
+    steps: int = Field(default=10, ge=1, description="steps per iteration")
     batch_size: int = Field(
-        default=64, ge=1, description="B: proposals, and answers, of every task type in a step"
+        default=64, ge=1, description="B: proposals, and answers, of every task type per step"
     )
     task_types: tuple[TaskType, ...] = Field(
-        default=("deduction", "abduction", "induction"), description="fewer are ablations"
+        default=("deduction", "abduction", "induction"),
+        description="task types; fewer are ablations",
     )
     dialogues: Dialogues = Dialogues()
     seeding: Seeding = Seeding()
     proposer: Proposer = Proposer()
     penalties: Penalties = Penalties()
     buffer_size: int | None = Field(
-        default=16_384, ge=1, description="triplets of a task type; the oldest leave first"
+        default=16_384,
+        ge=1,
+        description="maximum number of triplets of a task type; the oldest leave first",
     )
     mini_batch: int | None = Field(
         default=128,
         ge=1,
         description=(
-            "rollouts of an optimizer step, drawn from those of all roles, as in the released"
-            " scripts: 384 are three steps; null: all of them, so an update is one step"
+            "rollouts per optimizer step, drawn from those of all roles, as in the released"
+            " scripts: 384 make three steps; null: all of them, so an update is one step"
         ),
     )
     update: Update = Update()
     sandbox: SandboxSettings = Field(
-        default=SandboxSettings(), description="what a program may use while it runs"
+        default=SandboxSettings(), description="limits on a program while it runs"
     )
-    sandbox_processes: int = Field(default=1, ge=1, description="programs that run at once")
+    sandbox_processes: int = Field(
+        default=1, ge=1, description="number of programs that run at once"
+    )
     match: Comparing = Comparing()
 
     @model_validator(mode="after")

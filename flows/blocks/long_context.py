@@ -39,16 +39,21 @@ class Evaluation(profile.Evaluation):
         default="none",
         description=(
             '"micro", "none" or a file of questions (.csv, .tsv, .json, .jsonl or .parquet with'
-            " columns question, answer and, if it has them, context and options)"
+            " columns question, answer and optionally context and options)"
         ),
     )
     passages: int = Field(
         default=1,
         ge=1,
-        description="of the corpus, for a question of a file without contexts, found by its words",
+        description=(
+            "passages of the corpus, found by word search, for each question of a file without"
+            " contexts"
+        ),
     )
     temperature: float | None = Field(  # type: ignore[assignment]
-        default=None, ge=0, description="of answers to held-out questions; null: as in training"
+        default=None,
+        ge=0,
+        description="sampling temperature of answers to held-out questions; null: as in training",
     )
 
 

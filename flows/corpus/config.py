@@ -36,11 +36,14 @@ class Deduplication(Settings):
     comparing: Comparing = Comparing()
     contained: Containment | None = Field(
         default=Containment(),
-        description="how documents that others contain are found; null: they are kept",
+        description="how documents contained in others are found; null: they are kept",
     )
     keep: Keep = Field(
         default="longest",
-        description="of a family; newest: by the column in columns.date, else the last",
+        description=(
+            "which document of a family to keep; newest: by the column in columns.date, else the"
+            " last"
+        ),
     )
 
 
@@ -58,7 +61,7 @@ class Decontamination(Settings):
     )
     ngrams: NgramRule = NgramRule()
     alignment: bool = Field(
-        default=True, description="finds edited and partial passages; false: word for word only"
+        default=True, description="find edited and partial passages; false: only verbatim ones"
     )
     likeness: MinHashing | None = Field(
         default=None, description="also drop near-duplicates of a passage, as in SPELL"
@@ -71,17 +74,18 @@ class LongContexts(Settings):
     tokenizer: str | None = Field(
         default=None,
         description=(
-            "measures lengths: a model's folder or owner/name@commit; null: the embedding model's"
+            "tokenizer that measures lengths: a model's folder or owner/name@commit; null: the"
+            " embedding model's"
         ),
     )
     sets: SetSettings | None = Field(
-        default=None, description="documents of a cluster to show together"
+        default=None, description="sets of a cluster's documents to show together"
     )
     padding: Padding | None = Field(
-        default=None, description="also the same sets with distractors, as in EAPO"
+        default=None, description="also make the same sets with distractors, as in EAPO"
     )
     segments: Splitting | None = Field(
-        default=None, description="prose and tables of documents separated, as in EAPO"
+        default=None, description="separate the prose and tables of documents, as in EAPO"
     )
 
     @model_validator(mode="after")
@@ -121,17 +125,17 @@ class Config(Settings):
     contamination: Decontamination = Decontamination()
     embedding: EmbeddingConfig | None = Field(
         default=None,
-        description=(
-            "the embedding model of clusters and index; null: no clusters, and a BM25 index"
-        ),
+        description="embedding model for clusters and index; null: no clusters, and a BM25 index",
     )
     clusters: Clustering | None = None
     long_context: LongContexts = LongContexts()
     search: VectorSearch = VectorSearch()
     canaries: int = Field(
-        default=0, ge=0, description="planted copies and passages that the steps should find"
+        default=0,
+        ge=0,
+        description="number of planted copies and passages that the steps should find",
     )
-    seed: int = Field(default=0, description="of the canaries")
+    seed: int = Field(default=0, description="seed of the canaries")
     workers: Workers = Workers()
 
     @model_validator(mode="after")

@@ -36,10 +36,10 @@ class Models(profile.Models):
     """The base is the policy."""
 
     reward_model: str | None = Field(
-        default=None, description="compares evidence, and is trained; null: the base"
+        default=None, description="model that compares evidence and is trained; null: the base"
     )
     judge: str | None = Field(
-        default=None, description="compares answers with references; null: the base"
+        default=None, description="model that compares answers with references; null: the base"
     )
 
 
@@ -47,7 +47,7 @@ class Dialogues(profile.Dialogues):
     """Token budgets of prompts and replies."""
 
     input_tokens: int = Field(
-        default=122_880, ge=1, description="a longer training prompt is dropped and counted"
+        default=122_880, ge=1, description="longer training prompts are dropped and counted"
     )
     response_tokens: int = Field(default=8192, ge=1)
 
@@ -55,13 +55,14 @@ class Dialogues(profile.Dialogues):
 class Rewards(Settings):
     """Eq. 2. The answer's weight is 1 minus the others."""
 
-    format: float = Field(default=0.1, ge=0, le=1, description="alpha: weight of the format")
+    format: float = Field(default=0.1, ge=0, le=1, description="alpha: weight of the format reward")
     evidence: float = Field(
         default=0.3,
         ge=0,
         le=0.9,
         description=(
-            "beta: weight of the evidence; 0 is outcome-only GRPO, in which no evidence is compared"
+            "beta: weight of the evidence reward; 0 is outcome-only GRPO, in which no evidence is"
+            " compared"
         ),
     )
 
@@ -74,7 +75,9 @@ class Update(GRPOSettings):
     epsilon_high: float = Field(default=0.28, gt=0)
     beta: float = Field(default=0.0, ge=0)
     dual_clip: float | None = Field(default=None, gt=1)
-    optimizer_steps: int = Field(default=2, ge=1, description="64 prompts in mini-batches of 32")
+    optimizer_steps: int = Field(
+        default=2, ge=1, description="optimizer steps per update: 64 prompts in mini-batches of 32"
+    )
 
 
 class RewardModel(Settings):
@@ -87,12 +90,15 @@ class RewardModel(Settings):
         default=True, description="false is the ablation: the reward model is frozen"
     )
     high: int = Field(
-        default=4, ge=1, le=5, description="a score of at least this says that the answer is right"
+        default=4,
+        ge=1,
+        le=5,
+        description="a score of at least this implies that the answer is right",
     )
     low: int = Field(
-        default=2, ge=1, le=5, description="a score of at most this says that it is wrong"
+        default=2, ge=1, le=5, description="a score of at most this implies that it is wrong"
     )
-    batch_size: int = Field(default=32, ge=1, description="comparisons of an optimizer step")
+    batch_size: int = Field(default=32, ge=1, description="comparisons per optimizer step")
     update: GRPOSettings = GRPOSettings(learning_rate=1e-5, beta=0.0)
 
 
@@ -102,21 +108,22 @@ class Limits(limits.Limits):
     min_verbatim: float | None = Field(
         default=None,
         ge=0,
-        description="least share of quotes that are in the context word for word",
+        description="minimum share of quotes that occur in the context word for word",
     )
     max_not_compared: float | None = Field(
-        default=0.5, ge=0, description="greatest share of groups whose comparison cannot be read"
+        default=0.5, ge=0, description="maximum share of groups whose comparison cannot be read"
     )
 
 
 class Evaluation(long_context.Evaluation):
     """The held-out score, and what else is measured on held-out questions."""
 
-    samples: int = Field(default=6, ge=1, description="answers to each question; N of best-of-N")
+    samples: int = Field(default=6, ge=1, description="answers per question; N of best-of-N")
     best_of_n: bool = Field(
         default=True,
         description=(
-            "the reward model chooses among the base policy's answers, where the evidence is known"
+            "let the reward model choose among the base policy's answers, where the evidence is"
+            " known"
         ),
     )
     trees: Trees = Field(
@@ -136,22 +143,28 @@ class Config(MethodSettings):
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(
-        default=4, ge=1, description="the 4,664 questions of the paper once make 73 steps"
+        default=4,
+        ge=1,
+        description=(
+            "number of iterations; one pass over the paper's 4,664 questions makes 73 steps"
+        ),
     )
-    steps: int = Field(default=20, ge=1, description="updates of the policy in an iteration")
+    steps: int = Field(default=20, ge=1, description="updates of the policy per iteration")
     questions: str = Field(
         default="micro",
         description='"micro", or a file of questions in any format of `evaluation.benchmark`',
     )
-    world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
-    in_world: int = Field(default=960, ge=1, description="questions of the built-in world")
-    batch_size: int = Field(default=64, ge=1, description="questions of a step")
-    group_size: int = Field(default=6, ge=1, description="G answers to each")
+    world_seed: int = Field(default=42, ge=0, lt=1000, description="seed of the built-in world")
+    in_world: int = Field(
+        default=960, ge=1, description="number of questions in the built-in world"
+    )
+    batch_size: int = Field(default=64, ge=1, description="questions per step")
+    group_size: int = Field(default=6, ge=1, description="G: answers per question")
     always_compare: bool = Field(
         default=False,
         description=(
-            "with rewards.evidence=0, a frozen reward model marks the evidence all the same, to"
-            " compare it with EAPO's (figure 6)"
+            "with rewards.evidence=0, a frozen reward model still marks the evidence, to compare"
+            " it with EAPO's (figure 6)"
         ),
     )
     outcome: Literal["judge", "rule"] = Field(
@@ -160,7 +173,9 @@ class Config(MethodSettings):
     judge_temperature: float = Field(
         default=0.0,
         ge=0,
-        description="of the judge; raise it for models that think, which repeat themselves at 0",
+        description=(
+            "temperature of the judge; raise it for reasoning models, which repeat themselves at 0"
+        ),
     )
     dialogues: Dialogues = Dialogues()
     rewards: Rewards = Rewards()

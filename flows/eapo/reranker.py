@@ -38,17 +38,20 @@ class RerankerConfig(BaseModel):
     revision: str | None = Field(default=None, description="a commit on the hub; null for a folder")
     instruction: str = Field(
         default="Given a question, find the quotes that are needed to answer it",
-        description="what a good text does for the query",
+        description="what makes a text good for the query",
     )
     max_tokens: PositiveInt = Field(
-        default=8192, description="of a query and its text; a longer text is cut at its end"
+        default=8192,
+        description=(
+            "maximum number of tokens of a query with its text; longer texts are cut at the end"
+        ),
     )
     device: str | None = Field(
         default=None,
-        description="where the model runs, such as cpu or cuda; null: a GPU if there is one",
+        description="where the model runs, such as cpu or cuda; null: on a GPU if there is one",
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        default="bfloat16", description="of the model"
+        default="bfloat16", description="data type of the model"
     )
     batch_size: PositiveInt = Field(default=8, description="pairs scored at once")
 

@@ -35,17 +35,20 @@ class Trees(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     modes: tuple[Mode, ...] = Field(
-        default=(), description="each is a benchmark of its own in `evaluations`"
+        default=(), description="modes to evaluate, each a separate benchmark in `evaluations`"
     )
-    breadth: int = Field(default=3, ge=1, description="k: sets of quotes, and steps of reasoning")
+    breadth: int = Field(
+        default=3, ge=1, description="k: number of sets of quotes, and of reasoning steps"
+    )
     highest_step: int = Field(
         default=4, ge=2, le=9, description="LLM-R marks a step from 1 to this"
     )
     embedding: EmbeddingConfig | None = Field(
-        default=None, description="SSA's, without a reranker; null: words are compared"
+        default=None,
+        description="SSA's embedding model, without a reranker; null: words are compared",
     )
     reranker: RerankerConfig | None = Field(
-        default=None, description="SSA's: the paper's way; null: the embedding is used"
+        default=None, description="SSA's reranker, as in the paper; null: the embedding is used"
     )
 
 

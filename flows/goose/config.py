@@ -24,7 +24,8 @@ class Models(profile.Models):
     author: str | None = Field(
         default=None,
         description=(
-            "masks steps and writes distractors (paper: GPT-5); it is not trained. null: the base"
+            "model that masks steps and writes distractors (paper: GPT-5); it is not trained."
+            " null: the base"
         ),
     )
 
@@ -33,18 +34,25 @@ class Dialogues(profile.Dialogues):
     """How much of a document the author reads, and how replies are sampled."""
 
     document_tokens: int = Field(
-        default=2048, ge=1, description="a document's text: its first tokens"
+        default=2048, ge=1, description="number of tokens of a document to use, from its beginning"
     )
     author_tokens: int = Field(
-        default=4096, ge=1, description="most tokens of the author's reply, thoughts included"
+        default=4096,
+        ge=1,
+        description="maximum number of tokens of the author's reply, including its reasoning",
     )
     response_tokens: int = Field(
-        default=8192, ge=1, description="most tokens to sample for an answer"
+        default=8192, ge=1, description="maximum number of tokens to sample per answer"
     )
-    temperature: float = Field(default=1.2, gt=0, description="of sampling answers, in training")
-    author_temperature: float = Field(default=1.0, gt=0, description="of sampling tasks")
+    temperature: float = Field(
+        default=1.2, gt=0, description="sampling temperature of answers in training"
+    )
+    author_temperature: float = Field(
+        default=1.0, gt=0, description="sampling temperature of tasks"
+    )
     author_stop: tuple[str, ...] = Field(
-        default=(), description="strings that end the author's reply, besides the model's own end"
+        default=(),
+        description="strings that end the author's reply, besides the model's own end token",
     )
 
 
@@ -54,28 +62,34 @@ class Author(Settings):
     num_distractors: int = Field(
         default=8, ge=1, le=MOST_DISTRACTORS, description="k: wrong options beside the masked step"
     )
-    group_size: int = Field(default=1, ge=1, description="tasks asked for about each document")
+    group_size: int = Field(default=1, ge=1, description="tasks requested per document")
     extracts: bool = Field(
         default=False,
         description=(
             "for noisy documents such as web pages: the author first writes out a passage worth"
-            " asking about, and masks a step of that"
+            " asking about and masks one of its steps"
         ),
     )
-    min_words: int = Field(default=3, ge=1, description="of a masked step; shorter ones are names")
+    min_words: int = Field(
+        default=3,
+        ge=1,
+        description="minimum number of words in a masked step; shorter ones are names",
+    )
 
 
 class Difficulty(Settings):
     """The filter: tasks that the policy solves before training teach it nothing."""
 
-    attempts: int = Field(default=16, ge=1, description="answers to every task, to measure it")
+    attempts: int = Field(
+        default=16, ge=1, description="attempts at every task, to measure its difficulty"
+    )
     too_easy: float = Field(
         default=1.0,
         gt=0,
         le=1,
         description="a task is dropped if at least this share of the attempts is right",
     )
-    enabled: bool = Field(default=True, description="false: tasks that are too easy stay")
+    enabled: bool = Field(default=True, description="false: tasks that are too easy are kept")
 
 
 class Update(GRPOSettings):
@@ -96,29 +110,42 @@ class Config(MethodSettings):
     corpus: str = Field(
         description="a folder, file or dataset of texts, a prepared corpus, or the built-in one"
     )
-    corpus_documents: int = Field(default=2000, ge=1, description="documents of a built-in world")
-    world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
+    corpus_documents: int = Field(
+        default=2000, ge=1, description="number of documents in a built-in world"
+    )
+    world_seed: int = Field(default=4242, ge=0, description="seed of the built-in world")
     iterations: int = Field(
-        default=1, ge=1, description="each makes tasks about new documents, filters and trains"
+        default=1,
+        ge=1,
+        description=(
+            "number of iterations; each makes tasks about new documents, filters them and trains"
+        ),
     )
     documents: int = Field(
-        default=2048, ge=1, description="that an iteration asks for tasks about, drawn at random"
+        default=2048,
+        ge=1,
+        description="documents that an iteration requests tasks about, drawn at random",
     )
     dialogues: Dialogues = Dialogues()
     author: Author = Author()
     difficulty: Difficulty = Difficulty()
-    steps: int = Field(default=100, ge=0, description="updates in an iteration")
+    steps: int = Field(default=100, ge=0, description="updates per iteration")
     tasks_per_step: int = Field(
         default=256,
         ge=1,
-        description="drawn for an update, if so many are kept; none repeats until all were drawn",
+        description=(
+            "tasks drawn for an update, if that many are kept; none repeats until all have been"
+            " drawn"
+        ),
     )
-    answers: int = Field(default=16, ge=2, description="G: to each task, compared with each other")
+    answers: int = Field(
+        default=16, ge=2, description="G: answers per task, compared with each other"
+    )
     mini_batch: int | None = Field(
-        default=64, ge=1, description="tasks of an optimizer step; null: all of a step"
+        default=64, ge=1, description="tasks per optimizer step; null: all of a step"
     )
     permuted: bool = Field(
-        default=False, description="a control: the rewards of a task's answers are permuted"
+        default=False, description="control: the rewards of a task's answers are permuted"
     )
     update: Update = Update()
     match: Comparing = Comparing()

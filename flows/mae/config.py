@@ -26,7 +26,9 @@ class Questions(Settings):
         default=None, description="a file with a column `question`; null: the base model asks"
     )
     count: int = Field(
-        default=16, ge=0, description="taken from the file, or asked by the base model"
+        default=16,
+        ge=0,
+        description="number of questions taken from the file, or asked by the base model",
     )
     referenced: float = Field(
         default=0.5,
@@ -44,16 +46,19 @@ class Proposer(Settings):
     answers: int = Field(
         default=5,
         ge=1,
-        description="N_sample: answers to each new question, which measure its difficulty",
+        description="N_sample: answers per new question, which measure its difficulty",
     )
     lowest_quality: float = Field(
-        default=0.7, ge=0, le=1, description="of a question that enters D; 0 is the ablation"
+        default=0.7,
+        ge=0,
+        le=1,
+        description="minimum quality of a question that enters D; 0 is the ablation",
     )
     difficulty_from: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="least quality for a difficulty reward; released code: 0.7",
+        description="minimum quality for a difficulty reward; released code: 0.7",
     )
 
 
@@ -61,10 +66,15 @@ class Judge(Settings):
     """How often the Judge marks, and what a reply without a mark is worth."""
 
     judgments: int = Field(
-        default=1, ge=1, description="of each question and answer; the released code averages 5"
+        default=1,
+        ge=1,
+        description="judgments per question and answer; the released code averages 5",
     )
     unread: float | None = Field(
-        default=None, ge=0, le=1, description="in place of no readable mark; released code: 0.5"
+        default=None,
+        ge=0,
+        le=1,
+        description="value used if no mark is readable; released code: 0.5",
     )
 
 
@@ -86,19 +96,19 @@ class Config(MethodSettings):
     learns_from_questions: ClassVar = "questions.file"
 
     iterations: int = Field(default=30, ge=1)
-    steps: int = Field(default=10, ge=1, description="of an iteration")
-    batch_size: int = Field(default=128, ge=1, description="of every role in every step")
+    steps: int = Field(default=10, ge=1, description="updates per iteration")
+    batch_size: int = Field(default=128, ge=1, description="rollouts per role in every step")
     dialogues: Dialogues = Dialogues(response_tokens=8192)
     questions: Questions = Questions()
     proposer: Proposer = Proposer()
     judge: Judge = Judge()
     pays_format: bool = Field(
-        default=True, description="false is the ablation, and leaves the Judge without reward"
+        default=True, description="false is the ablation, and leaves the Judge without a reward"
     )
     mini_batch: int = Field(
         default=64,
         ge=1,
-        description="rollouts of an optimizer step, drawn from those of all trained roles",
+        description="rollouts per optimizer step, drawn from those of all trained roles",
     )
     trained: tuple[Literal["proposer", "solver", "judge"], ...] = Field(
         default=("proposer", "solver", "judge"),
@@ -106,7 +116,7 @@ class Config(MethodSettings):
     )
     update: Update = Update()
     fine_tuning: FineTuning | None = Field(
-        default=None, description="the baseline SFT, in place of self-play"
+        default=None, description="the SFT baseline, instead of self-play"
     )
     match: Comparing = Comparing()
 

@@ -17,7 +17,7 @@ class FineTuning(Settings):
     """Settings of supervised fine-tuning: every iteration is one epoch over the pairs."""
 
     pairs: GivenTasks = Field(
-        description="questions with answers; `columns.given` names what else a reply holds"
+        description="questions with answers; `columns.given` names what else a reply contains"
     )
     batch_size: int = Field(default=16, ge=1, description="pairs per optimizer step")
 

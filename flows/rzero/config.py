@@ -31,14 +31,12 @@ class Update(GRPOSettings):
 class Challenger(Settings):
     """How the Challenger is trained, and what repetition costs it."""
 
-    steps: int = Field(default=5, ge=0, description="updates of the Challenger in an iteration")
-    prompts_per_step: int = Field(default=128, ge=1, description="groups of questions in a step")
+    steps: int = Field(default=5, ge=0, description="updates of the Challenger per iteration")
+    prompts_per_step: int = Field(default=128, ge=1, description="groups of questions per step")
     mini_batch: int | None = Field(
         default=None,
         ge=1,
-        description=(
-            "prompts of an optimizer step (released code: 16 of 512); null: all of a step"
-        ),
+        description="prompts per optimizer step (released code: 16 of 512); null: all of a step",
     )
     group_size: int = Field(
         default=4, ge=1, description="questions that are compared with each other"
@@ -50,7 +48,7 @@ class Challenger(Settings):
         default=0.5,
         ge=0,
         le=1,
-        description="tau: questions whose BLEU distance is below this count as similar",
+        description="tau: questions with a BLEU distance below this count as similar",
     )
     update: Update = Update()
 
@@ -66,27 +64,32 @@ class Solver(Settings):
     answers: int = Field(
         default=10,
         ge=1,
-        description="m: answers to each question, for its label and its difficulty",
+        description="m: answers per question, for its label and its difficulty",
     )
     delta: float = Field(
-        default=0.25, ge=0, le=0.5, description="kept: |share - 1/2| at most this; ablation: 0.5"
+        default=0.25,
+        ge=0,
+        le=0.5,
+        description="questions are kept if |share - 1/2| is at most this; ablation: 0.5",
     )
     steps: int = Field(
-        default=15, ge=0, description="if fewer questions are kept, they are used again"
+        default=15,
+        ge=0,
+        description=(
+            "updates of the Solver per iteration; if too few questions are kept, they are reused"
+        ),
     )
-    prompts_per_step: int = Field(default=128, ge=1, description="questions in a step")
+    prompts_per_step: int = Field(default=128, ge=1, description="questions per step")
     mini_batch: int | None = Field(
         default=None,
         ge=1,
-        description=(
-            "prompts of an optimizer step (released code: 128 of 512); null: all of a step"
-        ),
+        description="prompts per optimizer step (released code: 128 of 512); null: all of a step",
     )
     group_size: int = Field(
-        default=5, ge=1, description="answers to a question, compared with each other"
+        default=5, ge=1, description="answers per question, compared with each other"
     )
     permuted: bool = Field(
-        default=False, description="a control: the rewards of a question's answers are permuted"
+        default=False, description="control: the rewards of a question's answers are permuted"
     )
     update: Update = Update()
 
@@ -118,7 +121,7 @@ class Config(MethodSettings):
     match: Comparing = Comparing()
     errors: VerdictErrors = Field(
         default=VerdictErrors(),
-        description="errors of the verdicts, on purpose: in built-in worlds, for studies of noise",
+        description="deliberate errors in the verdicts: in built-in worlds, for studies of noise",
     )
 
     def workload(self) -> Workload:

@@ -46,10 +46,10 @@ class Models(profile.Models):
     others (section 5)."""
 
     rubric_writer: str | None = Field(
-        default=None, description="writes the rubrics; null: the base"
+        default=None, description="model that writes the rubrics; null: the base"
     )
     grader: str | None = Field(
-        default=None, description="grades answers by a criterion; null: the base"
+        default=None, description="model that grades answers by a criterion; null: the base"
     )
 
 
@@ -60,11 +60,11 @@ class Dialogues(Settings):
         default="english",
         description=(
             'a folder in the method\'s prompts, or a path to one; "lines": worked examples that a'
-            " small or base model continues, a line a turn"
+            " small or base model continues, one line per turn"
         ),
     )
     chat_template: ChatTemplate = Field(
-        default="model", description='"none": the prompt as it is, which a base model continues'
+        default="model", description='"none": the bare prompt, which a base model continues'
     )
     template_arguments: dict[str, bool | str] = Field(
         default={},
@@ -75,35 +75,45 @@ class Dialogues(Settings):
     )
     search_syntax: Literal["tags", "qwen", "olmo"] = Field(
         default="tags",
-        description='how the model family writes a search; prompts read by lines have "Search:"',
+        description='how the model family writes a search; `lines` prompts use "Search:"',
     )
     reasoning: bool = Field(
         default=False,
         description=(
-            "the model thinks before it replies; later turns do not see earlier thoughts, so each"
-            " turn is a row of its own to train on"
+            "whether the model reasons before it replies; later turns do not see earlier"
+            " reasoning, so each turn is a separate training row"
         ),
     )
-    documents_per_query: int = Field(default=3, ge=1, description="found by one search")
-    result_tokens: int = Field(default=500, ge=1, description="documents of one search, together")
+    documents_per_query: int = Field(
+        default=3, ge=1, description="documents returned by one search"
+    )
+    result_tokens: int = Field(
+        default=500,
+        ge=1,
+        description="maximum number of tokens of the documents of one search, in total",
+    )
     source_tokens: int = Field(
-        default=256, ge=1, description="of the source document in the Challenger's prompt"
+        default=256,
+        ge=1,
+        description="maximum number of tokens of the source document in the Challenger's prompt",
     )
     response_tokens: int = Field(
-        default=8192, ge=1, description="sampled in one assistant turn, at most"
+        default=8192, ge=1, description="maximum number of tokens per assistant turn"
     )
     challenger_prompt_tokens: int = Field(
-        default=1024, ge=1, description="a longer prompt is not sampled from"
+        default=1024, ge=1, description="longer prompts are not sampled from"
     )
     solver_prompt_tokens: int = Field(
-        default=2048, ge=1, description="a longer prompt is not sampled from"
+        default=2048, ge=1, description="longer prompts are not sampled from"
     )
     context_tokens: int = Field(
-        default=16384, ge=1, description="of a training rollout, prompt included, at most"
+        default=16384,
+        ge=1,
+        description="maximum number of tokens of a training rollout, including the prompt",
     )
-    challenger_turns: int = Field(default=10, ge=2, description="assistant turns in all")
+    challenger_turns: int = Field(default=10, ge=2, description="maximum number of assistant turns")
     solver_turns: int = Field(
-        default=5, ge=1, description="assistant turns in all; the last one has no search"
+        default=5, ge=1, description="maximum number of assistant turns; the last one has no search"
     )
     insist_times: int = Field(
         default=5,
@@ -117,30 +127,32 @@ class Dialogues(Settings):
 class ChallengerReward(Settings):
     """Eq. 4 and 5."""
 
-    format_weight: float = Field(default=0.5, ge=0, description="of a well-formed task")
-    difficulty_weight: float = Field(default=1.0, ge=0, description="of its difficulty")
+    format_weight: float = Field(default=0.5, ge=0, description="weight of the task's format")
+    difficulty_weight: float = Field(
+        default=1.0, ge=0, description="weight of the task's difficulty"
+    )
     tau: float = Field(default=0.5, gt=0, lt=1, description="the pass rate that is rewarded most")
 
 
 class SolverReward(Settings):
     """Eq. 6 and 7."""
 
-    rubric_weight: float = Field(default=1.0, ge=0, description="of the grade")
-    format_weight: float = Field(default=0.5, ge=0, description="of a well-formed answer")
-    search_weight: float = Field(default=0.1, ge=0, description="of having searched")
+    rubric_weight: float = Field(default=1.0, ge=0, description="weight of the grade")
+    format_weight: float = Field(default=0.5, ge=0, description="weight of the answer's format")
+    search_weight: float = Field(default=0.1, ge=0, description="weight of having searched")
     length_penalty: bool = Field(
-        default=True, description="false is the ablation: a long answer's grade is not lowered"
+        default=True, description="false is the ablation: the grade of a long answer is not lowered"
     )
     length_soft: int = Field(
-        default=1024, ge=1, description="tokens of an answer above which its grade is lowered"
+        default=1024, ge=1, description="number of tokens above which an answer's grade is lowered"
     )
     length_hard: int = Field(
         default=2048,
         ge=2,
-        description="tokens of an answer from which on only length_floor of its grade is left",
+        description="number of tokens from which only length_floor of an answer's grade remains",
     )
     length_floor: float = Field(
-        default=0.05, ge=0, le=1, description="what is left of the grade at length_hard"
+        default=0.05, ge=0, le=1, description="what remains of the grade at length_hard"
     )
 
     @model_validator(mode="after")
@@ -176,27 +188,31 @@ class SolverUpdate(Update):
 class ChallengerSettings(Settings):
     """Stage 1."""
 
-    steps: int = Field(default=20, ge=0, description="updates of the Challenger in an iteration")
+    steps: int = Field(default=20, ge=0, description="updates of the Challenger per iteration")
     prompts_per_step: int = Field(
-        default=64, ge=1, description="documents in a step, each with a group of tasks"
+        default=64, ge=1, description="documents per step, each with a group of tasks"
     )
-    group_size: int = Field(default=8, ge=1, description="G: tasks for each document")
-    solver_rollouts: int = Field(default=8, ge=1, description="N, behind each task's difficulty")
+    group_size: int = Field(default=8, ge=1, description="G: tasks per document")
+    solver_rollouts: int = Field(
+        default=8, ge=1, description="N: Solver rollouts that measure a task's difficulty"
+    )
     search_turns: Shares[NumberKey] = Field(
         default={1: 4, 2: 3, 3: 2},
-        description=(
-            "how many searches a Challenger has to make, and with what share of its prompts"
-        ),
+        description="how many searches a Challenger has to make, with the shares of its prompts",
     )
     frozen_after: int | None = Field(
         default=None, ge=0, description="ablation: not trained after this iteration"
     )
     reward: ChallengerReward = ChallengerReward()
-    temperature: float = Field(default=1.0, gt=0, description="of tasks")
+    temperature: float = Field(default=1.0, gt=0, description="sampling temperature of tasks")
     difficulty_temperature: float = Field(
-        default=0.7, ge=0, description="of the answers that measure a task's difficulty"
+        default=0.7,
+        ge=0,
+        description="sampling temperature of the answers that measure a task's difficulty",
     )
-    difficulty_top_p: float = Field(default=0.9, gt=0, le=1, description="of the same answers")
+    difficulty_top_p: float = Field(
+        default=0.9, gt=0, le=1, description="top-p of the same answers"
+    )
     update: Update = Update()
 
     def is_frozen(self, iteration: int) -> bool:
@@ -209,14 +225,17 @@ class PoolSettings(Settings):
 
     given: GivenTasks | None = Field(
         default=None,
-        description="the baseline GRPO_data: these train the Solver in place of the Challenger's",
+        description=(
+            "the GRPO_data baseline: these tasks train the Solver instead of the Challenger's"
+        ),
     )
     candidates_per_batch: int = Field(default=500, ge=1, description="tasks drawn at once")
     max_batches: int = Field(
         default=100,
         ge=1,
         description=(
-            "most batches drawn to fill the pool; if they do not, it is short (`pool.short_pool`)"
+            "maximum number of batches drawn to fill the pool; after that it is short"
+            " (`pool.short_pool`)"
         ),
     )
     batches_at_once: int = Field(
@@ -227,12 +246,15 @@ class PoolSettings(Settings):
             " overlap"
         ),
     )
-    solver_rollouts: int = Field(default=4, ge=1, description="N of the filter")
+    solver_rollouts: int = Field(
+        default=4, ge=1, description="N: Solver rollouts behind the filter"
+    )
     window: Interval = Field(
-        default=(0.2, 0.8), description="of the mean grade: tasks outside are too hard or too easy"
+        default=(0.2, 0.8),
+        description="range of the mean grade; tasks outside it are too hard or too easy",
     )
     tasks_per_document: int = Field(
-        default=1, ge=1, description="most tasks to keep from one document"
+        default=1, ge=1, description="maximum number of tasks to keep from one document"
     )
     min_graded_rollouts: int = Field(
         default=1, ge=1, description="graded answers that a task needs for a mean grade (g_bar)"
@@ -246,10 +268,10 @@ class PoolSettings(Settings):
 class SolverSettings(Settings):
     """Stage 2."""
 
-    steps: int = Field(default=20, ge=0, description="updates of the Solver in an iteration")
-    prompts_per_step: int = Field(default=256, ge=1, description="tasks in a step")
-    group_size: int = Field(default=8, ge=1, description="G: answers to each task")
-    temperature: float = Field(default=1.0, gt=0, description="of answers")
+    steps: int = Field(default=20, ge=0, description="updates of the Solver per iteration")
+    prompts_per_step: int = Field(default=256, ge=1, description="tasks per step")
+    group_size: int = Field(default=8, ge=1, description="G: answers per task")
+    temperature: float = Field(default=1.0, gt=0, description="sampling temperature of answers")
     reward: SolverReward = SolverReward()
     update: SolverUpdate = SolverUpdate()
 
@@ -258,10 +280,16 @@ class InformationSettings(Settings):
     """The estimates of learnable information (section 3.2) after every iteration."""
 
     num_tasks: int = Field(
-        default=32, ge=0, description="of the pool, kept ones first; 0 turns the estimates off"
+        default=32,
+        ge=0,
+        description=(
+            "number of tasks of the pool to measure, kept ones first; 0 turns the estimates off"
+        ),
     )
     num_documents: int = Field(
-        default=128, ge=2, description="n, the task's own included: I(q; d) is at most log n"
+        default=128,
+        ge=2,
+        description="n: number of documents, including the task's own: I(q; d) is at most log n",
     )
 
 
@@ -271,8 +299,8 @@ class Evaluation(profile.Evaluation):
     replay: tuple[tuple[int, int], ...] = Field(
         default=(),
         description=(
-            "pairs of iterations: the searches of the first are answered by the policy of the"
-            " second, after the last iteration"
+            "pairs of iterations: after the last iteration, the policy of the second answers with"
+            " the searches of the first"
         ),
     )
 
@@ -294,7 +322,8 @@ class Branch(Settings):
     iteration: int = Field(
         ge=1,
         description=(
-            "the last one if the run has keep_checkpoints=last: others have no optimizer states"
+            "iteration to branch from; the last one if the run has keep_checkpoints=last, since"
+            " the others have no optimizer states"
         ),
     )
 
@@ -307,7 +336,9 @@ class Config(MethodSettings):
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(
-        default=3, ge=1, description="T: each trains the Challenger, then the Solver"
+        default=3,
+        ge=1,
+        description="T: number of iterations; each trains the Challenger, then the Solver",
     )
     branch: Branch | None = Field(
         default=None, description="start with the policies of another run's iteration"
@@ -316,16 +347,16 @@ class Config(MethodSettings):
         default="micro", description="a path, a dataset, a prepared corpus or the built-in world"
     )
     corpus_documents: int = Field(
-        default=400, ge=2, le=400, description="documents of the built-in world"
+        default=400, ge=2, le=400, description="number of documents in the built-in world"
     )
-    world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
+    world_seed: int = Field(default=4242, ge=0, description="seed of the built-in world")
     embedding: EmbeddingConfig | None = Field(
-        default=None, description="the embedding model of the search; null: BM25"
+        default=None, description="embedding model for the search; null: BM25"
     )
     task_types: tuple[TaskType, ...] = Field(
         default=TASK_TYPES,
         min_length=1,
-        description="what the Challenger is asked for, drawn uniformly",
+        description="types of tasks that the Challenger is asked for, drawn uniformly",
     )
     dialogues: Dialogues = Dialogues()
     challenger: ChallengerSettings = ChallengerSettings()
@@ -337,12 +368,15 @@ class Config(MethodSettings):
     advantage_std: Spread = Field(
         default="population",
         description=(
-            "what advantages are divided by: the population's standard deviation (appendix"
-            " D) or the sample's, as in TRL"
+            "divisor of advantages: the standard deviation of the population (appendix D) or of"
+            " the sample, as in TRL"
         ),
     )
     warmup_ratio: float = Field(
-        default=0.03, ge=0, le=1, description="of a role's steps in one iteration, whole steps"
+        default=0.03,
+        ge=0,
+        le=1,
+        description="share of a role's steps in one iteration spent on warmup, in whole steps",
     )
 
     @property

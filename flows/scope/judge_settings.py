@@ -16,37 +16,51 @@ class JudgeSettings(Settings):
     """Gates, rubrics, grading, and canaries for the grader."""
 
     quality_gates: bool = Field(
-        default=True, description="false is the ablation: only the safety gate is left"
+        default=True, description="false is the ablation: only the safety gate remains"
     )
     gates: tuple[Literal["entity", "source", "safety"], ...] = Field(
         default=("entity", "source", "safety"),
         description=(
-            "decided by the Judge; the paper has no safety gate and calls that a limitation"
+            "gates decided by the Judge; the paper has no safety gate and calls that a limitation"
         ),
     )
     rule_gates: tuple[Literal["repeats", "grammar"], ...] = Field(
-        default=(), description="decided by rules, in addition"
+        default=(), description="additional gates decided by rules"
     )
-    min_criteria: int = Field(default=3, ge=1, description="a rubric with fewer is malformed")
-    max_criteria: int = Field(default=10, ge=1, description="a rubric with more is malformed")
+    min_criteria: int = Field(
+        default=3, ge=1, description="a rubric with fewer criteria is malformed"
+    )
+    max_criteria: int = Field(
+        default=10, ge=1, description="a rubric with more criteria is malformed"
+    )
     priority_weights: dict[str, float] = Field(
         default={"critical": 1.0, "important": 1.0, "bonus": 1.0},
-        description="of criteria in a grade",
+        description="weights of criteria in a grade, by priority",
     )
-    gate_tokens: int = Field(default=256, ge=1, description="1,024 for reasoning models")
-    rubric_tokens: int = Field(default=8192, ge=1, description="sampled for a rubric, at most")
+    gate_tokens: int = Field(
+        default=256,
+        ge=1,
+        description="maximum number of tokens per gate verdict; use 1,024 for reasoning models",
+    )
+    rubric_tokens: int = Field(
+        default=8192, ge=1, description="maximum number of tokens per rubric"
+    )
     screening_temperature: float | None = Field(
         default=None,
         ge=0,
         description=(
-            "of gates and rubrics; null: 0, or the grading temperature for models that think,"
-            " which repeat themselves when greedy"
+            "temperature of gates and rubrics; null: 0, or the grading temperature for reasoning"
+            " models, which repeat themselves when greedy"
         ),
     )
-    grading_tokens: int = Field(default=16384, ge=1, description="sampled for one verdict, at most")
-    grading_temperature: float = Field(default=0.6, ge=0, description="of verdicts")
+    grading_tokens: int = Field(
+        default=16384, ge=1, description="maximum number of tokens per grading verdict"
+    )
+    grading_temperature: float = Field(
+        default=0.6, ge=0, description="temperature of grading verdicts"
+    )
     graded_answer_tokens: int = Field(
-        default=2048, ge=1, description="the grader sees at most so many"
+        default=2048, ge=1, description="maximum number of answer tokens that the grader sees"
     )
     ungraded_answer_tokens: int = Field(
         default=4096,
@@ -54,18 +68,23 @@ class JudgeSettings(Settings):
         description="longer answers are not graded, and earn no grade (L * g = 0)",
     )
     evidence_document_tokens: int = Field(
-        default=1024, ge=1, description="of each document shown to the rubric writer"
+        default=1024,
+        ge=1,
+        description="maximum number of tokens of each document shown to the rubric writer",
     )
     min_coverage: float = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="share of its criteria that need a verdict for a rollout to count",
+        description="minimum share of criteria with a verdict for a rollout to count",
     )
     canaries: int = Field(
         default=256,
         ge=0,
-        description="answers of known verdict, graded before each stage's first update; 0: none",
+        description=(
+            "number of answers with known verdicts, graded before each stage's first update; 0:"
+            " none"
+        ),
     )
 
     def screens_at(self, reasoning: bool) -> float:

@@ -88,11 +88,11 @@ class Settings(BaseModel):
 class Models(Settings):
     """Model folders or hub names. A method adds the models that it does not train."""
 
-    base: str = Field(description="where every player starts, and the KL reference")
+    base: str = Field(description="starting point of every player, and the KL reference")
     start: str | None = Field(
         default=None,
         description=(
-            "where every player starts in place of the base: a run, whose last policy it is;"
+            "starting point of every player instead of the base: a run, for its last policy;"
             " RUN/PLAYER, if it trains several; or the folder of a LoRA adapter"
         ),
     )
@@ -111,21 +111,21 @@ class Dialogues(Settings):
         default="english",
         description=(
             'a folder in the method\'s prompts, or a path to one; "lines": worked examples that a'
-            " small or base model continues, a line a reply"
+            " small or base model continues, one line per reply"
         ),
     )
     examples: str | None = Field(
         default=None,
         description=(
-            "a file of questions with contexts and answers, the first of which are worked"
+            "a file of questions with contexts and answers, the first of which become worked"
             " examples; null: those of the prompts"
         ),
     )
     chat_template: ChatTemplate = Field(
         default="model",
         description=(
-            '"none": the prompt as it is, which a base model continues; "conversation": as User and'
-            " Assistant"
+            '"none": the bare prompt, which a base model continues; "conversation": turns of User'
+            " and Assistant"
         ),
     )
     template_arguments: dict[str, bool | str] = Field(
@@ -135,15 +135,17 @@ class Dialogues(Settings):
             " Qwen3 models"
         ),
     )
-    reasoning: bool = Field(default=False, description="the model thinks before it replies")
+    reasoning: bool = Field(
+        default=False, description="whether the model reasons before it replies"
+    )
     stop: tuple[str, ...] = Field(
-        default=(), description="strings that end a reply, besides the model's own end"
+        default=(), description="strings that end a reply, besides the model's own end token"
     )
     response_tokens: int = Field(
-        default=4096, ge=1, description="most tokens to sample for one reply"
+        default=4096, ge=1, description="maximum number of tokens to sample per reply"
     )
-    temperature: float = Field(default=1.0, gt=0, description="of sampling, in training")
-    top_p: float = Field(default=1.0, gt=0, le=1, description="of sampling, in training")
+    temperature: float = Field(default=1.0, gt=0, description="sampling temperature in training")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="top-p of sampling in training")
 
     @property
     def sampling(self) -> Sampling:
@@ -170,7 +172,8 @@ class Evaluation(Settings):
     """The held-out score after every iteration."""
 
     benchmarks: tuple[str, ...] = Field(
-        default=(), description="names of flows/benchmarks, or files like those"
+        default=(),
+        description="names of benchmarks in flows/benchmarks, or files in the same format",
     )
     items: int | None = Field(
         default=200,
@@ -181,12 +184,12 @@ class Evaluation(Settings):
         ),
     )
     paper: str | None = Field(
-        default=None, description="whose protocol is used; null: the method's own paper's"
+        default=None, description="paper whose protocol is used; null: the method's own paper"
     )
     prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot", "lines-5-shot"] = Field(
         default="english",
         description=(
-            'how benchmarks are asked: "english", or "lines..." after worked examples, which a'
+            'how benchmarks are asked: "english"; or "lines..." after worked examples, which a'
             " small or base model continues"
         ),
     )
@@ -195,27 +198,33 @@ class Evaluation(Settings):
         default=None,
         ge=1,
         description=(
-            "most tokens of an answer to a benchmark; null: the protocol's, if the context has room"
+            "maximum number of tokens per benchmark answer; null: the protocol's, if they fit the"
+            " context"
         ),
     )
     judge_tokens: int = Field(
         default=8192,
         ge=1,
-        description="most tokens of an examiner's verdict, with its thoughts: as SPELL released",
+        description=(
+            "maximum number of tokens of an examiner's verdict, including its reasoning; SPELL's"
+            " released value is the default"
+        ),
     )
     harness: Harness = Field(
-        default=Harness(), description="lm-evaluation-harness, for benchmarks that it runs"
+        default=Harness(), description="lm-evaluation-harness, for the benchmarks that it runs"
     )
     benchmark_temperature: float | None = Field(
-        default=None, ge=0, description="of answers to benchmarks; null: the protocol's"
+        default=None, ge=0, description="sampling temperature on benchmarks; null: the protocol's"
     )
     benchmark: Literal["micro", "none"] = Field(
         default="none",
         description='"micro": held-out tasks of the built-in world, after every iteration',
     )
     num_tasks: int = Field(default=480, ge=1, description="held-out tasks of the built-in world")
-    temperature: float = Field(default=1.0, ge=0, description="of answers to these")
-    seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
+    temperature: float = Field(
+        default=1.0, ge=0, description="sampling temperature of answers to these tasks"
+    )
+    seed: int = Field(default=7, ge=0, lt=1000, description="seed of the built-in world")
 
     @property
     def held_out_sets(self) -> tuple[str, ...]:
@@ -230,18 +239,24 @@ class Audit(Settings):
         default=32, ge=1, description="number of passed tasks to audit, drawn at random"
     )
     document_tokens: int = Field(
-        default=8192, ge=0, description="most tokens of the documents shown with a task"
+        default=8192,
+        ge=0,
+        description="maximum number of tokens of the documents shown with a task",
     )
-    response_tokens: int = Field(default=2048, ge=1, description="most tokens of a verdict")
+    response_tokens: int = Field(
+        default=2048, ge=1, description="maximum number of tokens per verdict"
+    )
 
 
 class Comparing(Settings):
     """Comparison of answers with references, in processes that can be killed."""
 
     time_limit_s: float = Field(
-        default=10.0, gt=0, description="of one comparison; then it counts as timed out"
+        default=10.0,
+        gt=0,
+        description="time limit of one comparison, after which it counts as timed out",
     )
-    processes: int = Field(default=1, ge=1, description="that compare at once")
+    processes: int = Field(default=1, ge=1, description="number of processes that compare")
 
 
 class MethodSettings(Settings):
@@ -272,13 +287,13 @@ class MethodSettings(Settings):
         description="iterations of the method; each ends with a held-out score and a report",
     )
     seed: int = Field(
-        default=0, ge=0, description="of sampling, draws and the order of training rows"
+        default=0, ge=0, description="seed of sampling, draws and the order of training rows"
     )
     corpus_profile: str | None = Field(
         default=None,
         description=(
-            "the profile of prepare-corpus by which `selfplay run --corpus PATH` prepares"
-            " documents first; null: the method reads files as they are"
+            "the profile of prepare-corpus with which `selfplay run --corpus PATH` first prepares"
+            " documents; null: the method reads files as they are"
         ),
     )
     evaluation: Evaluation = Evaluation()
@@ -287,7 +302,7 @@ class MethodSettings(Settings):
     structured: tuple[str, ...] = Field(
         default=(),
         description=(
-            "roles whose output format vLLM enforces; only roles that the run does not train,"
+            "roles whose output format vLLM enforces; only roles that the run does not train and"
             " whose replies are a word or a line"
         ),
     )
@@ -301,40 +316,43 @@ class MethodSettings(Settings):
     judge_engine: EngineConfig | None = Field(
         default=None,
         description=(
-            "settings of engines for models that are not trained, one engine per architecture;"
-            " null: `engine` serves them, too"
+            "engine settings for models that are not trained, one engine per architecture; null:"
+            " `engine` serves them too"
         ),
     )
     api: ChatEndpoint | None = Field(
         default=None, description="serves the models named api:NAME, which are not trained"
     )
-    num_engines: int = Field(default=1, ge=1, description="engines in parallel, one process each")
+    num_engines: int = Field(
+        default=1, ge=1, description="number of engines in parallel, one process each"
+    )
     trainer_processes: int = Field(
-        default=1, ge=1, description="processes of an update, one GPU each"
+        default=1, ge=1, description="number of processes of an update, one GPU each"
     )
     trainer_place: Literal["local", "ray"] = Field(
         default="local",
         description=(
-            '"ray": its processes are on nodes of the Ray cluster, in turn with engines that are'
-            " there; this changes rows only by the order of floating-point sums"
+            '"ray": its processes run on nodes of the Ray cluster, taking turns with the engines'
+            " there; rows change only by the order of floating-point sums"
         ),
     )
     resident_trainer: bool = Field(
         default=True,
         description=(
-            "keep its processes between updates, with what they train in host memory while there is"
-            " room"
+            "keep the trainer's processes between updates, with what they train in host memory"
+            " while there is room"
         ),
     )
     reference_by: Literal["trainer", "engine"] = Field(
         default="trainer",
         description=(
-            '"engine": engines score every batch under the KL reference, which no trainer then has'
-            " to hold"
+            '"engine": engines score every batch under the KL reference, so no trainer has to hold'
+            " it"
         ),
     )
     check_updates: bool | None = Field(
-        default=None, description="the engine scores trained rows after every update; null: on GPUs"
+        default=None,
+        description="whether the engine scores trained rows after every update; null: only on GPUs",
     )
     preflight: bool = Field(
         default=True,
@@ -346,13 +364,13 @@ class MethodSettings(Settings):
     tracking: Sink = Field(
         default="none",
         exclude=True,
-        description="where else to show updates, evaluations and alarms",
+        description="where else to send updates, evaluations and alarms",
     )
     keep_checkpoints: Literal["all", "last"] = Field(
         default="all",
         description=(
-            '"last": an update frees the old optimizer state, and all but the last weights of an'
-            " iteration"
+            '"last": an update frees the previous optimizer state, and all but the last weights of'
+            " an iteration"
         ),
     )
 

@@ -34,13 +34,14 @@ class Models(profile.Models):
     """The base is the policy that plays all three roles."""
 
     questioner: str | None = Field(
-        default=None, description="writes the questions, and is not trained; null: the policy does"
+        default=None,
+        description="model that writes the questions and is not trained; null: the policy",
     )
     judge: str | None = Field(
-        default=None, description="ablation (table 4): an external judge in place of the rule"
+        default=None, description="ablation (table 4): an external judge instead of the rule"
     )
     prober: str | None = Field(
-        default=None, description="answers each iteration's questions; null: the base"
+        default=None, description="model that answers each iteration's questions; null: the base"
     )
 
 
@@ -49,29 +50,34 @@ class Clusters(Settings):
 
     finance_corpus: str | None = Field(
         default=None,
-        description="another prepared corpus for financial mathematics; null: `corpus`",
+        description="a separate prepared corpus for financial mathematics; null: `corpus`",
     )
     per_type: int | None = Field(
         default=2150,
         ge=1,
         description=(
-            "most clusters of a task type; types share a smaller corpus equally. null: all serve"
-            " every type"
+            "maximum number of clusters per task type; types share a smaller corpus equally. null:"
+            " all clusters serve every type"
         ),
     )
-    in_world: int = Field(default=48, ge=1, lt=1000, description="clusters of the built-in world")
+    in_world: int = Field(
+        default=48, ge=1, lt=1000, description="number of clusters in the built-in world"
+    )
 
 
 class Dialogues(profile.Dialogues):
     """A reasoning model needs 20,480 `response_tokens`."""
 
     input_tokens: int = Field(
-        default=16384, ge=1, description="a longer training prompt is dropped and counted"
+        default=16384, ge=1, description="longer training prompts are dropped and counted"
     )
     answer_words: int | None = Field(
         default=None,
         ge=1,
-        description="of an answer or a reference, at most: longer answers cover more references",
+        description=(
+            "maximum number of words in an answer or a reference: longer answers cover more"
+            " references"
+        ),
     )
     temperature: float = Field(default=0.7, gt=0)
     top_p: float = Field(default=0.95, gt=0, le=1)
@@ -80,7 +86,7 @@ class Dialogues(profile.Dialogues):
 class QuestionerSettings(Settings):
     """l.7-14 and eq. 7."""
 
-    num_documents: int = Field(default=5, ge=1, description="m, new ones for each question")
+    num_documents: int = Field(default=5, ge=1, description="m: new documents for each question")
     memory_pairs: int = Field(
         default=3,
         ge=0,
@@ -91,41 +97,44 @@ class QuestionerSettings(Settings):
     )
     reward: Literal["gaussian", "absolute_zero", "r_zero"] = Field(
         default="gaussian",
-        description="of the pass rate; absolute_zero and r_zero are other papers'",
+        description=(
+            "the questioner's reward, a function of the pass rate; absolute_zero and r_zero are"
+            " those of other papers"
+        ),
     )
     sigma: float = Field(
-        default=0.5 / 3, gt=0, description="of the gaussian; ablations 0.5 / 6 and 0.5 / 2"
+        default=0.5 / 3, gt=0, description="width of the gaussian; ablations: 0.5 / 6 and 0.5 / 2"
     )
     format_penalty: bool = Field(
         default=True, description="false is the ablation: malformed questions are left out"
     )
     grounding_filter: bool = Field(
-        default=True, description="false is the ablation: nothing is asked closed-book"
+        default=True, description="false is the ablation: no question is asked closed-book"
     )
     trained: bool = Field(
         default=True, description="false is the ablation: the questioner is not updated"
     )
     advantage_per_type: bool = Field(
-        default=False, description="z-score within task types, not over the batch"
+        default=False, description="compute z-scores within task types, not over the batch"
     )
 
 
 class VerifierSettings(Settings):
     """l.16-17, eq. 4 and 5."""
 
-    enabled: bool = Field(default=True, description="false is the ablation: the rule alone")
+    enabled: bool = Field(default=True, description="false is the ablation: the rule decides alone")
     majority_vote: bool = Field(
         default=True, description="false is the ablation: the first vote decides"
     )
     consistency: bool = Field(
         default=True,
         description=(
-            "only votes whose majority agrees with the rule are trained on; false is the ablation"
+            "train only on votes whose majority agrees with the rule; false is the ablation"
         ),
     )
     share: Interval = Field(
         default=(0.51, 0.99),
-        description="least and greatest share of the readable votes that the majority may have",
+        description="minimum and maximum share of the readable votes that the majority may have",
     )
     trained: bool = Field(
         default=True, description="false is the ablation: the verifier is not updated"
@@ -133,7 +142,7 @@ class VerifierSettings(Settings):
     response_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="most tokens to sample for a vote; null: as in the other roles",
+        description="maximum number of tokens per vote; null: as in the other roles",
     )
 
 
@@ -141,16 +150,18 @@ class Controls(Settings):
     """Controls: could a gain come from other than right answers?"""
 
     permuted: bool = Field(
-        default=False, description="the rewards of a question's answers are permuted"
+        default=False, description="control: the rewards of a question's answers are permuted"
     )
-    readable: bool = Field(default=False, description="any readable answer is right")
+    readable: bool = Field(
+        default=False, description="control: any readable answer counts as right"
+    )
     rule_misses: float = Field(
         default=0.0,
         ge=0,
         le=1,
         description=(
             "share of questions whose right answers the rule misses, as if they were worded unlike"
-            " the reference: work for the verifier"
+            " the reference, so that the verifier has something to correct"
         ),
     )
 
@@ -158,15 +169,15 @@ class Controls(Settings):
 class SamplingSettings(Settings):
     """Role-specific dynamic sampling (section 3.3)."""
 
-    groups: int = Field(default=128, ge=1, description="N, responder groups of a batch")
+    groups: int = Field(default=128, ge=1, description="N: responder groups in a batch")
     clusters_per_round: int = Field(
-        default=480, ge=1, description="drawn at once, task types in equal shares"
+        default=480, ge=1, description="clusters drawn at once, in equal shares per task type"
     )
     max_rounds: int = Field(
         default=10,
         ge=1,
         description=(
-            "most rounds of sampling to fill a batch; if they do not, it is short"
+            "maximum number of sampling rounds to fill a batch; after that the batch is short"
             " (`sampling.short_batch`)"
         ),
     )
@@ -178,8 +189,8 @@ class SamplingSettings(Settings):
         ge=0,
         le=1,
         description=(
-            "least share of right answers among the readable: below it, the reference is probably"
-            " wrong"
+            "minimum share of right answers among the readable ones; below it, the reference is"
+            " probably wrong"
         ),
     )
 
@@ -199,29 +210,34 @@ class Update(GRPOSettings):
 class Baseline(Settings):
     """Other prompts for the base model on held-out questions."""
 
-    prompts: str = Field(description="the folder with its responder's prompts")
-    chat_template: ChatTemplate = Field(default="model", description="how its prompts are wrapped")
+    prompts: str = Field(description="the folder that contains the responder's prompts")
+    chat_template: ChatTemplate = Field(
+        default="model", description="how these prompts are wrapped"
+    )
 
 
 class Evaluation(long_context.Evaluation):
     """The held-out score after every iteration (appendix E.2)."""
 
-    also: tuple[str, ...] = Field(default=(), description="more benchmark files, also scored")
+    also: tuple[str, ...] = Field(default=(), description="more benchmark files to score")
     baselines: tuple[Baseline, ...] = Field(
-        default=(), description="prompts that the base model is scored with, too"
+        default=(), description="other prompts that the base model is also scored with"
     )
     samples: int = Field(default=8, ge=1, description="n of pass@k")
     passes: tuple[int, ...] = Field(
         default=(1, 4, 8),
-        description="the k of pass@k; those above `evaluation.samples` are left out",
+        description="k of pass@k; values above `evaluation.samples` are left out",
     )
     input_tokens: tuple[int, ...] = Field(
-        default=(16384,), description="limits; longer prompts are cut in the middle"
+        default=(16384,), description="length limits; longer prompts are cut in the middle"
     )
     probe_answers: int = Field(
         default=0,
         ge=0,
-        description="by a fixed responder to every question of an iteration's last step (figure 4)",
+        description=(
+            "number of answers by a fixed responder to every question of an iteration's last step"
+            " (figure 4)"
+        ),
     )
 
     @property
@@ -249,61 +265,65 @@ class Config(MethodSettings):
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(
-        default=7, ge=1, description="of ten steps: the paper's 8 hours at 7 minutes a step"
+        default=7,
+        ge=1,
+        description="iterations of ten steps: the paper's 8 hours at 7 minutes per step",
     )
-    steps: int = Field(default=10, ge=1, description="updates in an iteration")
+    steps: int = Field(default=10, ge=1, description="number of updates per iteration")
     corpus: str = Field(default="micro", description="a prepared corpus, or the built-in world")
     corpus_profile: str | None = "spell"
-    world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
+    world_seed: int = Field(default=42, ge=0, lt=1000, description="seed of the built-in world")
     clusters: Clusters = Clusters()
     given: str | None = Field(
         default=None,
         description=(
-            "a file of questions, in any format of `evaluation.benchmark`, in place of the"
-            " questioner's: the baseline RLVR. One whose `second_answer` differs is left out;"
-            " in a file without answers the majority of a question's answers is its reference"
+            "a file of questions, in any format of `evaluation.benchmark`, used instead of the"
+            " questioner's: the RLVR baseline. A question whose `second_answer` differs is left"
+            " out; in a file without answers, the reference is the majority of the answers to a"
+            " question"
         ),
     )
-    given_answers: bool = Field(
-        default=True, description="false: as if the file in `given` had no answers"
-    )
+    given_answers: bool = Field(default=True, description="false: ignore the answers in `given`")
     given_questions: int | None = Field(
         default=None,
         ge=1,
-        description="how many questions of `given` are used, drawn with `seed`; null: all",
+        description="number of questions of `given` to use, drawn with `seed`; null: all",
     )
     given_wrong: float = Field(
         default=0.0,
         ge=0,
         le=1,
         description=(
-            "share of the questions in `given` that get the answer of another, on purpose: a noisy"
-            " baseline"
+            "share of the questions in `given` that deliberately get another question's answer: a"
+            " noisy baseline"
         ),
     )
     task_types: tuple[TaskType, ...] = Field(
-        default=TASK_TYPES, min_length=1, description="what is asked, in equal shares"
+        default=TASK_TYPES, min_length=1, description="types of questions to ask, in equal shares"
     )
     group_size: int = Field(
-        default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16"
+        default=8,
+        ge=1,
+        description="G: answers per question and votes per answer; ablations: 4, 16",
     )
     dialogues: Dialogues = Dialogues()
     asking: Dialogues | None = Field(
-        default=None, description="how the questioner is asked; null: as the others, by `dialogues`"
+        default=None,
+        description="how the questioner is prompted; null: like the other roles, by `dialogues`",
     )
     questioner: QuestionerSettings = QuestionerSettings()
     verifier: VerifierSettings = VerifierSettings()
     sampling: SamplingSettings = SamplingSettings()
     controls: Controls = Controls()
     equal_roles: bool = Field(
-        default=False, description="eq. 10: the sum of a mean over the tokens of each role"
+        default=False, description="eq. 10: sum the roles' means over their own tokens"
     )
     update: Update = Update()
     advantage_std: Spread = Field(
         default="population",
         description=(
-            "what advantages are divided by: the population's standard deviation or the"
-            " sample's, as in TRL"
+            "divisor of advantages: the standard deviation of the population or of the sample, as"
+            " in TRL"
         ),
     )
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]

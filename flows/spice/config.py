@@ -27,9 +27,7 @@ class Models(profile.Models):
 
     challenger: str | None = Field(
         default=None,
-        description=(
-            "ablation: another, stronger model that asks in its place; needs challenger.fixed"
-        ),
+        description="ablation: a stronger model that asks instead; needs challenger.fixed",
     )
 
 
@@ -37,13 +35,13 @@ class Dialogues(profile.Dialogues):
     """The paper states only the segment's length."""
 
     document_tokens: int = Field(
-        default=5992, ge=1, description="a document's segment: its first tokens"
+        default=5992, ge=1, description="number of tokens of a document to use, from its beginning"
     )
     choice_tokens: int = Field(
-        default=1024, ge=1, description="sampled for the choice of a format, at most"
+        default=1024, ge=1, description="maximum number of tokens for the choice of a format"
     )
     response_tokens: int = Field(
-        default=8192, ge=1, description="sampled for a question or an answer, at most"
+        default=8192, ge=1, description="maximum number of tokens per question or answer"
     )
     system: str = Field(
         default="You are a helpful assistant.", description="system message; empty: none"
@@ -54,27 +52,31 @@ class ChallengerSettings(Settings):
     """Section 2.2."""
 
     attempts: int = Field(
-        default=1024, ge=1, description="N: most tries at a document, until one question is valid"
+        default=1024,
+        ge=1,
+        description="N: maximum attempts per document, until one question is valid",
     )
     group_size: int = Field(
-        default=8, ge=1, description="G, attempts of a document that are rewarded"
+        default=8, ge=1, description="G: attempts per document that are rewarded"
     )
     reward: Literal["variance", "absolute_zero", "threshold", "r_zero"] = Field(
-        default="variance", description="of the pass rate; the others are rivals of the paper's"
+        default="variance",
+        description=(
+            "the Challenger's reward, a function of the pass rate; the others are the rivals of"
+            " the paper's reward"
+        ),
     )
-    invalid_reward: float = Field(
-        default=-0.1, description="rho: reward of a question that is not valid"
-    )
+    invalid_reward: float = Field(default=-0.1, description="rho: reward for an invalid question")
     fixed: bool = Field(
         default=False, description="ablation: not trained; models.base asks, or models.challenger"
     )
     grounded: bool = Field(default=True, description="false is the ablation: no document is shown")
     formats: tuple[Literal["multiple_choice", "free_form"], ...] = Field(
         default=(MULTIPLE_CHOICE, FREE_FORM),
-        description="of questions, of which the Challenger chooses",
+        description="question formats from which the Challenger chooses",
     )
     answer_types: tuple[AnswerType, ...] = Field(
-        default=ANSWER_TYPES[:3], description="of free-form questions"
+        default=ANSWER_TYPES[:3], description="answer types of free-form questions"
     )
 
     @model_validator(mode="after")
@@ -96,10 +98,12 @@ class ReasonerSettings(Settings):
     answers: int = Field(
         default=8,
         ge=1,
-        description="K answers to a question: a group, which its reward is computed from",
+        description=(
+            "K: answers per question, which form the group that its reward is computed from"
+        ),
     )
     permuted: bool = Field(
-        default=False, description="a control: the rewards of a question's answers are permuted"
+        default=False, description="control: the rewards of a question's answers are permuted"
     )
 
 
@@ -114,7 +118,7 @@ class Update(GRPOSettings):
     dual_clip: float | None = Field(default=None, gt=1)
     on_policy: bool = True
     max_completion_tokens: int | None = Field(
-        default=8192, ge=1, description="the constant that dr_grpo divides by"
+        default=8192, ge=1, description="the constant divisor of dr_grpo"
     )
 
 
@@ -128,8 +132,10 @@ class ProbeSettings(Settings):
     checkpoints: tuple[int, ...] = Field(
         default=(), description="iterations measured against it; empty: no probe"
     )
-    num_documents: int = Field(default=128, ge=1, description="that questions are asked about")
-    attempts: int = Field(default=128, ge=1, description="questions asked of a document")
+    num_documents: int = Field(
+        default=128, ge=1, description="number of documents that questions are asked about"
+    )
+    attempts: int = Field(default=128, ge=1, description="questions per document")
 
 
 class Config(MethodSettings):
@@ -144,9 +150,9 @@ class Config(MethodSettings):
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(default=16, ge=1)
     steps: int = Field(
-        default=40, ge=1, description="of Algorithm 1 in an iteration: l.3-28, one update each"
+        default=40, ge=1, description="steps of Algorithm 1 per iteration: l.3-28, one update each"
     )
-    documents_per_step: int = Field(default=128, ge=1, description="B: documents drawn for a step")
+    documents_per_step: int = Field(default=128, ge=1, description="B: documents drawn per step")
     corpora: Shares[str] = Field(
         default={"micro": 1.0},
         description=(
@@ -154,9 +160,11 @@ class Config(MethodSettings):
             " of a step's documents (paper: mathematics and general, half each)"
         ),
     )
-    corpus: str | None = Field(default=None, description="one corpus in place of `corpora`")
-    corpus_documents: int = Field(default=2000, ge=2, description="documents of a built-in world")
-    world_seed: int = Field(default=4242, ge=0, description="of the built-in worlds")
+    corpus: str | None = Field(default=None, description="a single corpus instead of `corpora`")
+    corpus_documents: int = Field(
+        default=2000, ge=2, description="number of documents in a built-in world"
+    )
+    world_seed: int = Field(default=4242, ge=0, description="seed of the built-in worlds")
     dialogues: Dialogues = Dialogues()
     challenger: ChallengerSettings = ChallengerSettings()
     reasoner: ReasonerSettings = ReasonerSettings()
@@ -166,14 +174,15 @@ class Config(MethodSettings):
         default=None,
         ge=1,
         description=(
-            "of an optimizer step, off-policy from the second on (appendix 8: 128); null: all"
+            "trajectories per optimizer step, off-policy from the second step on (appendix 8:"
+            " 128); null: all"
         ),
     )
     evaluation: Evaluation = Evaluation()
     probes: ProbeSettings = ProbeSettings()
     errors: VerdictErrors = Field(
         default=VerdictErrors(),
-        description="errors of the verdicts, on purpose: in built-in worlds, for studies of noise",
+        description="deliberate errors in the verdicts: in built-in worlds, for studies of noise",
     )
 
     @property

@@ -25,8 +25,8 @@ class Models(profile.Models):
     checker: str | None = Field(
         default=None,
         description=(
-            "answers questions with the documents that their Proposer found; it is not trained."
-            " null: the policy"
+            "model that answers questions with the documents that their Proposer found; it is not"
+            " trained. null: the policy"
         ),
     )
 
@@ -36,23 +36,33 @@ class Dialogues(profile.Dialogues):
 
     search_syntax: Literal["tags", "qwen", "olmo"] = Field(
         default="tags",
-        description='how the model family writes a search; prompts read by lines have "Search:"',
+        description='how the model family writes a search; `lines` prompts use "Search:"',
     )
     response_tokens: int = Field(
-        default=2048, ge=1, description="sampled in one assistant turn, at most"
+        default=2048, ge=1, description="maximum number of tokens per assistant turn"
     )
     prompt_tokens: int = Field(
-        default=4096, ge=1, description="a longer prompt is not sampled from"
+        default=4096, ge=1, description="longer prompts are not sampled from"
     )
     context_tokens: int = Field(
-        default=12_288, ge=1, description="of a conversation, prompt included, at most"
+        default=12_288,
+        ge=1,
+        description="maximum number of tokens of a conversation, including the prompt",
     )
-    proposer_turns: int = Field(default=10, ge=2, description="assistant turns in all")
+    proposer_turns: int = Field(default=10, ge=2, description="maximum number of assistant turns")
     solver_turns: int = Field(
-        default=10, ge=1, description="assistant turns in all; the last one has no search"
+        default=10,
+        ge=1,
+        description="maximum number of assistant turns; the last one has no search",
     )
-    documents_per_query: int = Field(default=3, ge=1, description="found by one search")
-    result_tokens: int = Field(default=600, ge=1, description="documents of one search, together")
+    documents_per_query: int = Field(
+        default=3, ge=1, description="documents returned by one search"
+    )
+    result_tokens: int = Field(
+        default=600,
+        ge=1,
+        description="maximum number of tokens of the documents of one search, in total",
+    )
 
 
 class Proposer(Settings):
@@ -60,21 +70,29 @@ class Proposer(Settings):
 
     hops: Shares[NumberKey] = Field(
         default={2: 1, 3: 1, 4: 1},
-        description="n: the searches that a question should take; numbers with their shares",
+        description="n: number of searches that a question should need; numbers with their shares",
     )
     max_answer_words: int = Field(
         default=10,
         ge=1,
-        description="a longer title is no answer; a document without a title begins with its text",
+        description=(
+            "longer titles do not become answers; a document without a title uses the beginning of"
+            " its text"
+        ),
     )
-    min_words: int = Field(default=10, ge=1, description="of a question")
-    max_characters: int = Field(default=1000, ge=1, description="of a question")
-    min_searches: int = Field(default=2, ge=1, description="that the Proposer made")
-    invalid_reward: float = Field(default=0.0, le=0, description="of a question that is not valid")
+    min_words: int = Field(default=10, ge=1, description="minimum number of words in a question")
+    max_characters: int = Field(
+        default=1000, ge=1, description="maximum number of characters in a question"
+    )
+    min_searches: int = Field(
+        default=2, ge=1, description="minimum number of searches by the Proposer"
+    )
+    invalid_reward: float = Field(default=0.0, le=0, description="reward for an invalid question")
     advantage: Scheme = Field(
         default="none",
         description=(
-            '"none": its reward (REINFORCE without a baseline); "centre": less the mean of the step'
+            '"none": the reward itself (REINFORCE without a baseline); "centre": the reward minus'
+            " the mean of the step"
         ),
     )
 
@@ -85,19 +103,25 @@ class Check(Settings):
 
     enabled: bool = Field(default=True, description="false is the ablation: the rules decide alone")
     noise: int = Field(
-        default=4, ge=0, description="other proposals whose documents are shown among its own"
+        default=4, ge=0, description="number of other proposals whose documents are mixed in"
     )
-    document_tokens: int = Field(default=256, ge=1, description="of each document, its first")
+    document_tokens: int = Field(
+        default=256,
+        ge=1,
+        description="number of tokens of each document to show, from its beginning",
+    )
     prompt_tokens: int = Field(
         default=11_264,
         ge=1,
         description=(
-            "of the prompt, without the chat template's, at most: documents of others are left out,"
-            " then its own are cut, until it fits"
+            "maximum number of tokens of the prompt, excluding the chat template's: documents of"
+            " other proposals are left out, then its own are cut, until it fits"
         ),
     )
-    response_tokens: int = Field(default=512, ge=1, description="most tokens of the answer")
-    temperature: float = Field(default=0.1, ge=0, description="of sampling it")
+    response_tokens: int = Field(
+        default=512, ge=1, description="maximum number of tokens of the answer"
+    )
+    temperature: float = Field(default=0.1, ge=0, description="sampling temperature of the answer")
 
 
 class Update(GRPOSettings):
@@ -118,32 +142,34 @@ class Config(MethodSettings):
         " world; all are searched, and a title is an answer"
     )
     corpus_documents: int = Field(
-        default=400, ge=20, le=400, description="documents of the built-in world"
+        default=400, ge=20, le=400, description="number of documents in the built-in world"
     )
-    world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
+    world_seed: int = Field(default=4242, ge=0, description="seed of the built-in world")
     embedding: EmbeddingConfig | None = Field(
-        default=None, description="the embedding model of the search; null: BM25"
+        default=None, description="embedding model for the search; null: BM25"
     )
     iterations: int = Field(default=20, ge=1)
     steps: int = Field(
-        default=10, ge=1, description="of an iteration, which begins with an empty buffer"
+        default=10, ge=1, description="steps per iteration, which begins with an empty buffer"
     )
-    questions: int = Field(default=256, ge=1, description="asked for in a step, each once")
-    answers: int = Field(default=5, ge=2, description="G: to each question, compared by GRPO")
+    questions: int = Field(
+        default=256, ge=1, description="questions requested per step, each sampled once"
+    )
+    answers: int = Field(default=5, ge=2, description="G: answers per question, compared by GRPO")
     trained: tuple[Literal["proposer", "solver"], ...] = Field(
         default=("proposer", "solver"),
         min_length=1,
-        description="roles that learn; one alone is the ablation",
+        description="roles that learn; training only one is the ablation",
     )
     replay: bool = Field(
         default=True,
-        description=("earlier valid questions take the place of invalid ones; false: nothing does"),
+        description="earlier valid questions replace invalid ones; false: they are not replaced",
     )
     dialogues: Dialogues = Dialogues()
     proposer: Proposer = Proposer()
     check: Check = Check()
     permuted: bool = Field(
-        default=False, description="a control: the rewards of a question's answers are permuted"
+        default=False, description="control: the rewards of a question's answers are permuted"
     )
     update: Update = Update()
     match: Comparing = Comparing()

@@ -14,8 +14,12 @@ from tasks.corpus.parts import TASK_TYPES
 class Models(profile.Models):
     """The base writes and checks."""
 
-    writer: str | None = Field(default=None, description="writes the questions; null: the base")
-    checker: str | None = Field(default=None, description="answers the questions; null: the base")
+    writer: str | None = Field(
+        default=None, description="model that writes the questions; null: the base"
+    )
+    checker: str | None = Field(
+        default=None, description="model that answers the questions; null: the base"
+    )
 
 
 class Config(MethodSettings):
@@ -29,17 +33,19 @@ class Config(MethodSettings):
         description="long articles: a path, hf:owner/name?... or a run of prepare-corpus"
     )
     tokenizer: str | None = Field(
-        default=None, description="lengths are in its tokens; null: the base's"
+        default=None, description="tokenizer that measures lengths; null: the base's"
     )
     splitting: Splitting = Splitting(max_tokens=2_000, min_chars=32_768)
     task_types: tuple[str, ...] = Field(
-        default=TASK_TYPES, description="what questions are about, in turn"
+        default=TASK_TYPES, description="types of questions to ask, in turn"
     )
-    count: int = Field(default=960, ge=1, description="questions asked for, the types in turn")
+    count: int = Field(
+        default=960, ge=1, description="number of questions to request; the types take turns"
+    )
     answers: int = Field(
         default=2,
         ge=1,
-        description="to each question with its parts, and as many without; all count",
+        description="answers per question with its parts, and as many without; all of them count",
     )
     dialogues: Dialogues = Dialogues()
     match: Comparing = Comparing()

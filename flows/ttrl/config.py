@@ -20,10 +20,12 @@ class Config(MethodSettings):
         ),
     )
     dialogues: Dialogues = Dialogues()
-    steps: int = Field(default=8, ge=1, description="updates in an iteration")
-    questions_per_step: int = Field(default=8, ge=1, description="drawn for each update")
+    steps: int = Field(default=8, ge=1, description="updates per iteration")
+    questions_per_step: int = Field(default=8, ge=1, description="questions drawn for each update")
     group_size: int = Field(
-        default=64, ge=2, description="answers to a question: they vote, and they are compared"
+        default=64,
+        ge=2,
+        description="answers per question: they vote, and are compared with each other",
     )
     update: GRPOSettings = GRPOSettings(learning_rate=5e-7, beta=1e-3, optimizer_steps=8)
     match: Comparing = Comparing()

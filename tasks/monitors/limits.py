@@ -29,68 +29,73 @@ class Limits(BaseModel):
         default=None,
         ge=0,
         le=1,
-        description="greatest share of answers of known verdict that are judged wrongly",
+        description=(
+            "maximum share of canaries (answers whose correct verdict is known) that are judged"
+            " wrongly"
+        ),
     )
     max_canary_rise: float | None = Field(
         default=0.15,
         ge=0,
         le=1,
         description=(
-            "greatest rise of the share of answers of known verdict that are judged wrongly, since"
-            " the first iteration"
+            "maximum rise, since the first iteration, of the share of canaries that are judged"
+            " wrongly"
         ),
     )
     max_judge_minus_oracle: float | None = Field(
         default=0.05,
         ge=0,
         le=1,
-        description=("greatest distance of the mean verdict from the mean truth, both from 0 to 1"),
+        description=(
+            "maximum distance between the mean verdict and the mean truth, both from 0 to 1"
+        ),
     )
     max_judge_error: float | None = Field(
-        default=None, ge=0, le=1, description="greatest share of verdicts that are not the truth"
+        default=None, ge=0, le=1, description="maximum share of verdicts that differ from the truth"
     )
     max_vote_minus_oracle: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="greatest distance of the mean vote from the mean truth, both from 0 to 1",
+        description="maximum distance between the mean vote and the mean truth, both from 0 to 1",
     )
     max_vote_error: float | None = Field(
-        default=None, ge=0, le=1, description="greatest share of votes that are not the truth"
+        default=None, ge=0, le=1, description="maximum share of votes that differ from the truth"
     )
     max_reward_minus_oracle: float | None = Field(
         default=None,
         ge=0,
         description=(
-            "greatest distance of the mean score of answers from the mean truth (1 if right, else"
-            " 0)"
+            "maximum distance between the mean score of answers and the mean truth (1 if right,"
+            " else 0)"
         ),
     )
     max_reward_error: float | None = Field(
         default=None,
         ge=0,
         description=(
-            "greatest mean distance of an answer's score from the truth (1 if right, else 0)"
+            "maximum mean distance between an answer's score and the truth (1 if right, else 0)"
         ),
     )
     max_reward_of_wrong: float | None = Field(
-        default=None, ge=0, description="greatest mean score of wrong answers"
+        default=None, ge=0, description="maximum mean score of wrong answers"
     )
     max_reference_error: float | None = Field(
         default=0.3,
         ge=0,
         le=1,
-        description="greatest share of tasks whose own answer is not the truth",
+        description="maximum share of tasks whose reference answer is wrong",
     )
     max_label_error: float | None = Field(
-        default=0.3, ge=0, le=1, description="greatest share of labels that are not the truth"
+        default=0.3, ge=0, le=1, description="maximum share of labels that are wrong"
     )
     max_same_label: float | None = Field(
         default=0.8,
         ge=0,
         le=1,
         description=(
-            "greatest share of a step's questions with the same label (the majority of their own"
+            "maximum share of a step's questions with the same label (the majority of their"
             " answers)"
         ),
     )
@@ -98,109 +103,109 @@ class Limits(BaseModel):
         default=None,
         ge=0,
         le=1,
-        description="greatest share of marks on the wrong side of the truth",
+        description="maximum share of marks on the wrong side of the truth",
     )
     max_top_mark: float | None = Field(
         default=0.95,
         ge=0,
         le=1,
-        description="greatest share of marks that are the highest possible",
+        description="maximum share of marks that are the highest possible",
     )
     max_gate_leak: float | None = Field(
         default=0.1,
         ge=0,
         le=1,
-        description="greatest share of tasks let through that a second audit rejects",
+        description="maximum share of passed tasks that a second audit rejects",
     )
     max_malformed: float | None = Field(
         default=0.8,
         ge=0,
         le=1,
         description=(
-            "greatest share of a role's replies that cannot be read (a small model begins at 0.6)"
+            "maximum share of a role's replies that cannot be read (a small model begins at 0.6)"
         ),
     )
     max_engine_failure: float | None = Field(
         default=0.25,
         ge=0,
         le=1,
-        description="greatest share of replies that the engine did not give",
+        description="maximum share of replies that the engine failed to sample",
     )
     max_over_limit: float | None = Field(
         default=0.5,
         ge=0,
         le=1,
         description=(
-            "greatest share of prompts with more tokens than the method or the engine's context"
-            " allows, which are not sampled from"
+            "maximum share of prompts with more tokens than the method or the engine's context"
+            " allows; they are not sampled from"
         ),
     )
     min_kept: float | None = Field(
-        default=None, ge=0, le=1, description="least share of candidates that a filter lets through"
+        default=None, ge=0, le=1, description="minimum share of candidates that pass a filter"
     )
     min_kept_ratio: float | None = Field(
         default=0.05,
         ge=0,
         description=(
-            "least ratio of the share that a filter lets through to that of the first iteration"
-            " (0.2 after two iterations is normal)"
+            "minimum ratio of the share that passes a filter to that of the first iteration (0.2"
+            " after two iterations is normal)"
         ),
     )
     max_flat_group: float | None = Field(
-        default=0.95, ge=0, le=1, description="greatest share of groups whose rewards are all equal"
+        default=0.95, ge=0, le=1, description="maximum share of groups whose rewards are all equal"
     )
     max_untrained: float | None = Field(
         default=5,
         ge=0,
-        description="greatest number of a player's steps in a row without any advantage",
+        description="maximum number of consecutive steps in which a player has no advantage",
     )
     max_unscorable: float | None = Field(
-        default=0.5, ge=0, le=1, description="greatest share of rollouts without a reward"
+        default=0.5, ge=0, le=1, description="maximum share of rollouts without a reward"
     )
     max_largest_part: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="greatest share of a reward's variance that is due to one of its parts",
+        description="maximum share of a reward's variance that is due to one of its parts",
     )
     max_reply_ratio: float | None = Field(
         default=3.0,
         ge=0,
         description=(
-            "greatest ratio of the mean length of a role's replies to that at its first update"
+            "maximum ratio of the mean length of a role's replies to that at its first update"
         ),
     )
     min_reply_ratio: float | None = Field(
         default=0.2,
         ge=0,
         description=(
-            "least ratio of the mean length of a role's replies to that at its first update (0.33"
-            " is normal if a small model learns to be brief)"
+            "minimum ratio of the mean length of a role's replies to that at its first update"
+            " (0.33 is normal if a small model learns to be brief)"
         ),
     )
     max_repeat_of_earlier: float | None = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="greatest share of tasks that an earlier iteration had word for word",
+        description="maximum share of tasks that repeat one of an earlier iteration word for word",
     )
     max_empty: float | None = Field(
         default=0.3,
         ge=0,
         le=1,
-        description="greatest share of tasks with fewer than three different words",
+        description="maximum share of tasks with fewer than three different words",
     )
     max_copy: float | None = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="greatest share of tasks equal to an earlier one of their batch",
+        description="maximum share of tasks equal to an earlier one of their batch",
     )
     max_falls: float | None = Field(
         default=0,
         ge=0,
         description=(
-            "greatest number of iterations whose held-out score is more than three standard errors"
+            "maximum number of iterations whose held-out score is more than three standard errors"
             " below the best earlier one"
         ),
     )
@@ -208,26 +213,28 @@ class Limits(BaseModel):
         default=1,
         ge=0,
         description=(
-            "greatest number of iterations in which the best of several answers fell while the"
+            "maximum number of iterations in which the best of several answers fell while the"
             " score rose"
         ),
     )
     max_sampler_kl: float | None = Field(
         default=0.05,
         ge=0,
-        description="greatest KL between trainer and engine before an update, nats a token (k3)",
+        description=(
+            "maximum KL between trainer and engine before an update, in nats per token (k3)"
+        ),
     )
     max_policy_stale: float | None = Field(
         default=0.5,
         ge=0,
         le=1,
         description=(
-            "below 1: stop if the engine scores trained rows as before the update, not as the"
-            " trainer"
+            "below 1: stop if the engine's scores of trained rows are those from before the"
+            " update, not the trainer's"
         ),
     )
     max_ratio_gap: float | None = Field(
         default=None,
         ge=0,
-        description="greatest distance of the mean of rho from 1 at an update's first step",
+        description="maximum distance of the mean of rho from 1 at an update's first step",
     )

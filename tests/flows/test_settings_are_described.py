@@ -98,7 +98,7 @@ def test_a_configuration_shows_its_own_values():
 
 def test_the_command_prints_what_set_takes_and_finds_settings_by_words():
     shown = output("settings", "ttrl-iteration", "group_size")
-    assert shown.startswith("group_size = 64\n    answers to a question")
+    assert shown.startswith("group_size = 64\n    answers per question")
     # the purpose of a setting is searched, too
     assert "questions_per_step = 8" in output("settings", "ttrl-iteration", "drawn", "update")
     assert output("settings", "ttrl-iteration", "unread").endswith(
