@@ -40,7 +40,7 @@ class GivenTasks(BaseModel):
         ge=0,
         le=1,
         description=(
-            "share of the tasks that get the answer or rubric of another, on purpose: a noisy"
+            "share of the tasks that deliberately get another task's answer or rubric: a noisy"
             " baseline"
         ),
     )

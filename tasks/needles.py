@@ -75,12 +75,14 @@ class Grid(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     lengths: tuple[PositiveInt, ...] = Field(
-        min_length=1, description="of the haystacks, in tokens of the policy"
+        min_length=1, description="lengths of the haystacks, in tokens of the policy"
     )
     depths: tuple[float, ...] = Field(
-        default=(0.0, 0.25, 0.5, 0.75, 1.0), min_length=1, description="0 begins, 1 ends"
+        default=(0.0, 0.25, 0.5, 0.75, 1.0),
+        min_length=1,
+        description="depths of the needles: 0 is the beginning, 1 the end",
     )
-    needles: PositiveInt = Field(default=4, description="in each cell")
+    needles: PositiveInt = Field(default=4, description="number of needles in each cell")
 
     @property
     def cells(self) -> list[tuple[int, float]]:

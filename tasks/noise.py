@@ -28,5 +28,8 @@ class VerdictErrors(BaseModel):
         description="which verdicts are wrong: none, independent, task, mistake or length",
     )
     share: float = Field(
-        default=0.0, ge=0, le=1, description="of answers or tasks; 0 leaves the true verdicts"
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of answers or tasks with errors; 0 leaves the true verdicts",
     )

@@ -26,18 +26,19 @@ class SetSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    size: PositiveInt = Field(default=20, description="most documents of a set")
+    size: PositiveInt = Field(default=20, description="maximum number of documents in a set")
     smallest: PositiveInt = Field(
         default=10,
-        description="fewest documents of a set; a cluster that cannot give so many yields none",
+        description="minimum number of documents in a set; a cluster with fewer yields none",
     )
     max_tokens: PositiveInt | None = Field(
-        default=None, description="most tokens of a set; documents that do not fit are left out"
+        default=None,
+        description="maximum number of tokens in a set; documents that do not fit are left out",
     )
     whole: bool = Field(
         default=False,
         description=(
-            "every cluster is one set, whatever its size; one beyond max_tokens yields none"
+            "make each cluster one set, whatever its size; one beyond max_tokens yields none"
         ),
     )
 
@@ -57,9 +58,11 @@ class Padding(BaseModel):
 
     budgets: tuple[PositiveInt, ...] = Field(
         default=(32_768, 65_536, 131_072),
-        description=("tokens of a padded set, members and distractors; one is drawn for each set"),
+        description=(
+            "token budgets of padded sets, for members and distractors; one is drawn for each set"
+        ),
     )
-    seed: int = Field(default=0, description="of the draws")
+    seed: int = Field(default=0, description="seed of the draws")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,26 +35,28 @@ class Clustering(BaseModel):
     )
     size: PositiveInt = Field(
         default=20,
-        description=("documents of a cluster, roughly: dissolving raises the mean slightly"),
+        description=(
+            "approximate number of documents in a cluster: dissolving raises the mean slightly"
+        ),
     )
     smallest: float = Field(
         default=0.5,
         gt=0,
         le=1,
-        description="least size of a cluster, in multiples of `size`: smaller ones are dissolved",
+        description="minimum size of a cluster, in multiples of `size`; smaller ones are dissolved",
     )
     largest: float = Field(
         default=2.0,
         ge=1,
-        description="greatest size, in multiples of `size`: larger ones are split",
+        description="maximum size of a cluster, in multiples of `size`; larger ones are split",
     )
-    iterations: PositiveInt = Field(default=10, description="of k-means")
+    iterations: PositiveInt = Field(default=10, description="iterations of k-means")
     sample: PositiveInt = Field(
-        default=256, description="training documents of the first k-means, for each cell"
+        default=256, description="training documents per cell of the first k-means"
     )
-    seed: int = Field(default=0, description="of k-means")
+    seed: int = Field(default=0, description="seed of k-means")
     threads: PositiveInt = Field(
-        default=1, description="of k-means; another number may give other clusters"
+        default=1, description="threads of k-means; another number may give other clusters"
     )
 
     @property

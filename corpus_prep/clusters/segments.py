@@ -36,7 +36,7 @@ class Splitting(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    max_tokens: PositiveInt = Field(description="of a part, at most")
+    max_tokens: PositiveInt = Field(description="maximum number of tokens of a part")
     min_chars: int = Field(default=0, ge=0, description="shorter documents are left out")
 
 

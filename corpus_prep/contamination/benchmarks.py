@@ -55,7 +55,7 @@ class Benchmark(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(description="what reports call it")
+    name: str = Field(description="name of the evaluation set in reports")
     path: str = Field(description="a file or folder of its rows")
     questions: tuple[str, ...] = Field(default=QUESTIONS, description="fields that hold questions")
     answers: tuple[str, ...] = Field(default=ANSWERS, description="fields that hold answers")

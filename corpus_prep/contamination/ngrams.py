@@ -103,7 +103,7 @@ class NgramRule(BaseModel):
         default=0.5,
         gt=0,
         le=1,
-        description="share of a passage's uncommon runs that drops a document",
+        description="minimum share of a passage's uncommon runs for which a document is dropped",
     )
     min_span_words: PositiveInt = Field(
         default=50,

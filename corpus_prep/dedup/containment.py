@@ -42,13 +42,16 @@ class Containment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     share: float = Field(
-        default=0.9, gt=0, le=1, description="share of its shingles that the other has"
+        default=0.9,
+        gt=0,
+        le=1,
+        description="minimum share of a document's shingles that the other document contains",
     )
     max_holders: PositiveInt = Field(
         default=64, description="documents compared per shingle: those with the most shingles"
     )
     common: PositiveInt = Field(
-        default=100, description="a shingle in more documents is boilerplate"
+        default=100, description="a shingle in more documents than this is boilerplate"
     )
     shingling: Shingling = Shingling()
 

@@ -42,18 +42,20 @@ class MinHashing(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     threshold: float = Field(
-        default=0.8, gt=0, le=1, description="least Jaccard similarity of near-duplicates"
+        default=0.8, gt=0, le=1, description="minimum Jaccard similarity of near-duplicates"
     )
     num_permutations: PositiveInt = Field(
         default=128,
-        description="values of a signature: more of them find rarer likenesses and take longer",
+        description=(
+            "number of values in a signature: more of them find rarer similarities and take longer"
+        ),
     )
-    seed: int = Field(default=1, description="of the hash functions")
+    seed: int = Field(default=1, description="seed of the hash functions")
     recall: float = Field(
-        default=0.99, gt=0, lt=1, description="of pairs at the threshold, by the bands alone"
+        default=0.99, gt=0, lt=1, description="recall of pairs at the threshold, by the bands alone"
     )
     rows: PositiveInt | None = Field(
-        default=None, description="rows of a band; by default derived from recall"
+        default=None, description="number of rows in a band; by default derived from recall"
     )
     shingling: Shingling = Shingling()
 

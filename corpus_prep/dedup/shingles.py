@@ -29,9 +29,11 @@ class Shingling(BaseModel):
 
     unit: Literal["words", "characters"] = Field(
         default="words",
-        description="what a shingle consists of; characters for text without blanks, as Chinese",
+        description=(
+            "what a shingle consists of; use characters for text without spaces, such as Chinese"
+        ),
     )
-    size: PositiveInt = Field(default=5, description="words or characters of a shingle")
+    size: PositiveInt = Field(default=5, description="number of words or characters in a shingle")
 
 
 class Shingles(NamedTuple):

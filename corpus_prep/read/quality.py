@@ -25,14 +25,18 @@ class QualityRules(BaseModel):
 
     min_chars: int = Field(default=100, ge=0, description="shorter documents are dropped")
     max_chars: int | None = Field(
-        default=32_768, ge=1, description="of a document, or of a piece of one"
+        default=32_768, ge=1, description="maximum length of a document, or of a piece of one"
     )
     long: Literal["cut", "drop"] = Field(
         default="cut",
-        description="documents of more than max_chars: cut into pieces at pauses, or dropped",
+        description=(
+            "how to handle documents of more than max_chars: cut them into pieces at paragraph and"
+            " sentence ends, or drop them"
+        ),
     )
     min_score: float | None = Field(
-        default=None, description="of the corpus's score column; a document without a score fails"
+        default=None,
+        description="minimum value of the corpus's score column; a document without a score fails",
     )
     languages: tuple[str, ...] = Field(
         default=(),
@@ -41,8 +45,8 @@ class QualityRules(BaseModel):
     heuristics: Literal["none", "gopher"] = Field(
         default="none",
         description=(
-            "rules of Rae et al. 2021 (arXiv 2112.11446, table A1), of those on repetition the ones"
-            " about lines; the stop-word rule for English only"
+            "apply the rules of Rae et al. 2021 (arXiv 2112.11446, table A1); of those on"
+            " repetition, only the ones about lines; the stop-word rule only for English"
         ),
     )
 

@@ -32,18 +32,20 @@ FILES = (".jsonl", ".parquet", ".csv", ".json")
 class Source(Settings):
     """A data set, and how many questions are drawn from it."""
 
-    name: str = Field(description="also of a file of its own, NAME.jsonl")
-    count: int = Field(ge=1, description="questions to draw")
+    name: str = Field(description="name of the source, and of your own file NAME.jsonl")
+    count: int = Field(ge=1, description="number of questions to draw")
     like: str | None = Field(
-        default=None, description="a benchmark whose columns, revision and licence it has"
+        default=None, description="a benchmark with the same columns, revision and licence"
     )
     source: str = Field(
         default="", description="hf:owner/name?config=...&split=..., without the revision"
     )
     revision: str = Field(default="", description="the commit of `source`")
-    licence: str = Field(default="", description="of the questions: kept with each")
-    gated: bool = Field(default=False, description="the hub asks to accept its terms first")
-    refused: str = Field(default="", description="why nothing is drawn from it")
+    licence: str = Field(default="", description="licence of the questions, kept with each of them")
+    gated: bool = Field(
+        default=False, description="the hub asks you to accept the source's terms first"
+    )
+    refused: str = Field(default="", description="why no questions are drawn from it")
     columns: Columns = Columns(question=("question",))
 
     @model_validator(mode="before")

@@ -51,13 +51,16 @@ class Judging(Settings):
     ) = Field(
         default=None,
         description=(
-            "of prompts/english; left out: pair, criterion or judge, by what an item holds"
+            "judge prompt in prompts/english; left out: pair, criterion or judge, depending on"
+            " what an item contains"
         ),
     )
     temperature: float = Field(default=0.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     tokens: int | None = Field(
-        default=None, ge=1, description="of a verdict; left out: evaluation.judge_tokens"
+        default=None,
+        ge=1,
+        description="maximum number of tokens per verdict; left out: evaluation.judge_tokens",
     )
 
 
@@ -66,48 +69,58 @@ class Protocol(Settings):
 
     prompt: str | None = Field(
         default=None,
-        description="in English, in place of the entry's: a name in prompts/english, or METHOD/NAME"
-        " for a prompt that a method trains with",
+        description=(
+            "prompt in place of the entry's: a name in prompts/english, or METHOD/NAME for a"
+            " prompt that a method trains with"
+        ),
     )
     reader: Literal["boxed", "tagged", "element", "stated", "parts", "whole"] | None = Field(
         default=None,
-        description="how replies to `prompt` are read; left out: as the entry's prompt",
+        description="how replies to `prompt` are read; left out: as for the entry's prompt",
     )
 
     samples: int = Field(
-        default=1, ge=1, description="answers to an item; several make avg@k of `score`"
+        default=1, ge=1, description="answers per item; several make avg@k of `score`"
     )
     passes: tuple[int, ...] = Field(default=(), description="k of pass@k")
     temperature: float = Field(default=0.0, ge=0)
     reasoning_temperature: float | None = Field(
-        default=None, ge=0, description="of models that think, in place of `temperature`"
+        default=None,
+        ge=0,
+        description="temperature for reasoning models, in place of `temperature`",
     )
     top_p: float = Field(default=1.0, gt=0, le=1)
     response_tokens: int = Field(default=4096, ge=1)
     input_tokens: int | None = Field(
-        default=None, ge=1, description="a longer context is cut in its middle"
+        default=None, ge=1, description="a longer context is cut in the middle"
     )
     longest_context: int | None = Field(
         default=None,
         ge=1,
-        description="tokens of the policy: items with a longer context are left out, and counted",
+        description=(
+            "items whose context has more tokens of the policy's tokenizer are left out and counted"
+        ),
     )
-    kinds: tuple[str, ...] = Field(default=(), description="items of these alone; empty: of all")
-    searches: int = Field(default=0, ge=0, description="of a document collection, at most")
+    kinds: tuple[str, ...] = Field(default=(), description="only items of these kinds; empty: all")
+    searches: int = Field(
+        default=0, ge=0, description="maximum number of searches in a document collection"
+    )
     judged: bool = Field(
-        default=False, description="a model decides whether an answer says what a reference says"
+        default=False, description="whether a model decides if an answer matches a reference"
     )
     judge: Judging = Judging()
     metric: tuple[str, ...] = Field(
-        default=(), description="`score` is the best of them; empty: the scorer's first"
+        default=(), description="`score` is the maximum of these metrics; empty: the scorer's first"
     )
-    items: int | None = Field(default=None, ge=1, description="drawn, where the benchmark has more")
+    items: int | None = Field(
+        default=None, ge=1, description="number of items to draw, if the benchmark has more"
+    )
     published: dict[str, float] = Field(
-        default={}, description="model to score, 0..1, as the paper has it"
+        default={}, description="model to score, 0..1, as published in the paper"
     )
     differs: tuple[str, ...] = Field(
         default=(),
-        description="where this is not what the paper did: `published` is then no comparison",
+        description="where this differs from the paper; `published` is then not comparable",
     )
 
     @model_validator(mode="after")
@@ -124,45 +137,51 @@ class Benchmark(Settings):
     of the hub.
     """
 
-    name: str = Field(description="what `selfplay evaluate` calls it: the file's name")
-    beside: Path = Field(default=FOLDER, description="the entry's own folder")
-    title: str = Field(description="its name in print")
+    name: str = Field(description="name of the benchmark in `selfplay evaluate`: the file's name")
+    beside: Path = Field(default=FOLDER, description="folder of the entry")
+    title: str = Field(description="printed name")
     source: str = Field(
         default="", description="hf:owner/name?config=...&split=..., without the revision"
     )
     revision: str = Field(default="", description="the commit of `source`")
     file: str = Field(
-        default="", description="its path in the folder of benchmarks (evaluation.folder)"
+        default="", description="path of the items in the folder of benchmarks (evaluation.folder)"
     )
-    sha256: str = Field(default="", description="of that file")
+    sha256: str = Field(default="", description="hash of that file")
     origin: str = Field(
-        default="", description="where that file is from: repository, commit and path"
+        default="", description="where that file comes from: repository, commit and path"
     )
     num_items: int | None = Field(
-        default=None, ge=1, description="of the whole split, for plans; left out: it changes"
+        default=None,
+        ge=1,
+        description="number of items in the whole split, for plans; left out: it changes",
     )
-    num_of_kind: dict[str, int] = Field(default={}, description="the same, of each kind")
+    num_of_kind: dict[str, int] = Field(default={}, description="number of items of each kind")
     num_criteria: float | None = Field(
-        default=None, gt=0, description="of an item's rubric, on average, for plans"
+        default=None, gt=0, description="mean number of criteria in an item's rubric, for plans"
     )
-    licence: str = Field(description="of the items")
-    gated: bool = Field(default=False, description="the hub asks to accept its terms first")
-    note: str = Field(default="", description="what to know before using it")
+    licence: str = Field(description="licence of the items")
+    gated: bool = Field(
+        default=False, description="the hub asks you to accept the source's terms first"
+    )
+    note: str = Field(default="", description="what to know before you use it")
     columns: Columns | None = Field(
-        default=None, description="how items are read from rows; left out: only a harness asks it"
+        default=None, description="how items are read from rows; left out: only a harness runs it"
     )
     prompt: Literal["boxed", "letter", "short", "whole"] = Field(
-        default="boxed", description="of prompts/english, and how its replies are read"
+        default="boxed", description="prompt in prompts/english, and how its replies are read"
     )
-    scorer: str = Field(default="none", description="of tasks/scorers: what is right")
+    scorer: str = Field(
+        default="none", description="scorer in tasks/scorers that decides what is right"
+    )
     harness: str | None = Field(
-        default=None, description="its task, or group of tasks, in lm-evaluation-harness"
+        default=None, description="task, or group of tasks, in lm-evaluation-harness"
     )
     num_parts: int = Field(
-        default=1, ge=1, description="tasks of that group, each of which has a limit of its own"
+        default=1, ge=1, description="number of tasks in that group, each with its own limit"
     )
     protocol: dict[str, Protocol] = Field(
-        min_length=1, description="by paper; the first stands for all others"
+        min_length=1, description="protocol of each paper; the first stands for all others"
     )
 
     @model_validator(mode="after")

@@ -18,10 +18,10 @@ class Average(Settings):
 
     of: tuple[str, ...] = Field(
         min_length=1,
-        description="benchmarks, or BENCHMARK/KIND, or averages that stand above this one",
+        description="benchmarks, or BENCHMARK/KIND, or averages defined above this one",
     )
     published: dict[str, float] = Field(
-        default={}, description="model to score, 0..1, as the paper has it"
+        default={}, description="model to score, 0..1, as published in the paper"
     )
 
 

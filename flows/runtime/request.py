@@ -40,7 +40,7 @@ class Request(BaseModel):
     run: Annotated[str, AfterValidator(check_run_name)]
     overrides: dict[str, Any] | None = None
     corpus: str | None = None
-    folder: str | None = Field(default=None, description="of a method outside this project")
+    folder: str | None = Field(default=None, description="folder of a method outside this project")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -57,9 +57,9 @@ class RerunRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     stage: str
-    iteration: int | None = Field(default=None, description="null: all")
-    step: int | None = Field(default=None, description="null: all")
+    iteration: int | None = Field(default=None, description="only this iteration; null: all")
+    step: int | None = Field(default=None, description="only this step; null: all")
     dependents: bool = Field(
-        default=False, description="also their dependents, even if the result is unchanged"
+        default=False, description="also rerun dependents, even if the result is unchanged"
     )
-    only: bool = Field(default=False, description="nothing else: the flow stops there")
+    only: bool = Field(default=False, description="rerun nothing else; the flow stops there")

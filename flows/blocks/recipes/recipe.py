@@ -42,7 +42,7 @@ class SourceFile(Settings):
 
     path: str
     bytes: int | None = Field(
-        default=None, ge=1, description="of the file; left out: not known beforehand"
+        default=None, ge=1, description="size of the file; left out: not known beforehand"
     )
     sha256: str = ""
     blob: str = Field(default="", description="Git's hash of the content")
@@ -53,29 +53,47 @@ class Recipe(Settings):
 
     name: str
     title: str
-    paper: str = Field(description="whose data it is: a method")
+    paper: str = Field(description="method whose paper uses the data")
     makes: Literal["documents", "questions"]
     repository: str = Field(description="hf:owner/name, a data set, or github:owner/name")
-    revision: str = Field(default="", description="its commit; empty: --revision names one")
+    revision: str = Field(
+        default="", description="commit of the repository; empty: --revision names one"
+    )
     files: tuple[SourceFile, ...] = ()
-    config: str | None = Field(default=None, description="of a data set that is streamed")
-    split: str | None = Field(default=None, description="the same; then there are no files")
-    reader: str = Field(description="in readers.py")
+    config: str | None = Field(
+        default=None, description="configuration of a data set that is streamed"
+    )
+    split: str | None = Field(
+        default=None, description="split of a data set that is streamed; then there are no files"
+    )
+    reader: str = Field(description="reader of the rows, in readers.py")
     text: tuple[str, ...] = ("text",)
     source: str = "url"
     columns: dict[str, str] = Field(default={}, description="what readers call `pages`")
-    rows: int | None = Field(default=None, ge=1, description="of the source, to compare with")
-    take: int | None = Field(default=None, ge=1, description="the first rows alone")
-    draw: int | None = Field(default=None, ge=1, description="in a seeded draw of all rows")
-    written_bytes: int = Field(ge=1, description="of the file that is made, about")
-    vectors: int = Field(default=0, ge=0, description="documents to embed, with `width` numbers")
+    rows: int | None = Field(
+        default=None, ge=1, description="number of rows in the source, to compare with"
+    )
+    take: int | None = Field(
+        default=None, ge=1, description="use only this many rows, from the beginning"
+    )
+    draw: int | None = Field(
+        default=None, ge=1, description="number of rows to draw from the whole source, by a seed"
+    )
+    written_bytes: int = Field(ge=1, description="approximate size of the file that is written")
+    vectors: int = Field(
+        default=0, ge=0, description="number of documents to embed, with `width` numbers each"
+    )
     width: int = 768
     needs_tokenizer: bool = False
     needs_pages: bool = False
     licence: str
-    gated: bool = Field(default=False, description="the hub asks to accept its terms first")
-    differs: tuple[str, ...] = Field(default=(), description="from what the paper used")
-    then: str = Field(description="the command that takes what is made")
+    gated: bool = Field(
+        default=False, description="the hub asks you to accept the source's terms first"
+    )
+    differs: tuple[str, ...] = Field(
+        default=(), description="how this differs from what the paper used"
+    )
+    then: str = Field(description="the command that uses the result")
 
     @model_validator(mode="after")
     def _is_read_in_one_way(self) -> Self:
