@@ -35,23 +35,30 @@ class PoolRules(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    max_size: int | None = Field(default=None, ge=1, description="most entries; null: all are kept")
+    max_size: int | None = Field(
+        default=None, ge=1, description="maximum number of entries; null: all are kept"
+    )
     leaves: Literal["oldest", "most_used", "lowest_score", "highest_score", "random"] = Field(
         default="oldest",
-        description="who makes room; ties go to the oldest, and what was never scored leaves last",
+        description=(
+            "which entries make room; ties go to the oldest, and entries that were never scored"
+            " leave last"
+        ),
     )
     per: tuple[str, ...] = Field(
-        default=(), description="columns: max_size and unique hold for each of their values"
+        default=(),
+        description="columns for each of whose values max_size and unique apply separately",
     )
     unique: tuple[str, ...] = Field(
-        default=("text",), description="columns: what equals an entry in one of them does not enter"
+        default=("text",),
+        description="columns in which no two entries may be equal; a new duplicate does not enter",
     )
     enters_from: float | None = Field(
-        default=None, description="a new entry that scores less, or none, stays out"
+        default=None, description="minimum score of a new entry; entries without a score stay out"
     )
-    lowest_score: float | None = Field(default=None, description="an entry that scores less leaves")
+    lowest_score: float | None = Field(default=None, description="entries with a lower score leave")
     highest_score: float | None = Field(
-        default=None, description="an entry that scores more leaves"
+        default=None, description="entries with a higher score leave"
     )
 
 

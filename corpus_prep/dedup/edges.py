@@ -60,7 +60,10 @@ class Comparing(BaseModel):
     )
     max_bucket: PositiveInt = Field(
         default=256,
-        description="most documents of a bucket of which all pairs are compared: bounds the time",
+        description=(
+            "maximum number of documents of a bucket of which all pairs are compared: bounds the"
+            " time"
+        ),
     )
     max_leaders: PositiveInt = Field(
         default=32, description="rounds over a larger bucket: bounds the time"

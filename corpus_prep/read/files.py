@@ -53,7 +53,7 @@ class Columns(BaseModel):
 
     id: tuple[str, ...] = Field(
         default=("document_id", "id", "doc_id"),
-        description="columns of ids; empty: a document has its place below the corpus",
+        description="columns of ids; empty: a document's id is its path below the corpus",
     )
     title: tuple[str, ...] = Field(default=("title",), description="columns of titles")
     text: tuple[str, ...] = Field(
@@ -61,7 +61,7 @@ class Columns(BaseModel):
     )
     source: tuple[str, ...] = Field(
         default=("source", "url"),
-        description="columns of what a document comes from, such as a URL",
+        description="columns of a document's source, such as a URL",
     )
     licence: tuple[str, ...] = Field(
         default=("licence", "license"), description="columns of licences"

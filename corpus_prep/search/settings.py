@@ -30,14 +30,14 @@ class EmbeddingConfig(BaseModel):
     )
     query_prefix: str = Field(
         default="query: ",
-        description='what the model expects before a query; "" for most models but E5',
+        description='text that the model expects before a query; "" for most models except E5',
     )
     document_prefix: str = Field(
-        default="passage: ", description="what it expects before a document"
+        default="passage: ", description="text that the model expects before a document"
     )
     device: str | None = Field(
         default=None,
-        description="where the model runs, such as cpu or cuda; null: a GPU if there is one",
+        description="where the model runs, such as cpu or cuda; null: on a GPU if there is one",
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32",
@@ -117,19 +117,20 @@ class VectorSearch(BaseModel):
         description="lists of the inverted file; null: 4 * sqrt(documents), faiss's guideline",
     )
     probes: PositiveInt = Field(
-        default=64, description="lists searched for a query: more find more and take longer"
+        default=64, description="lists searched per query: more lists find more and take longer"
     )
     pq_bytes: PositiveInt = Field(
         default=96,
-        description="of a vector in ivf_pq, at most: more find more and take more memory",
+        description=(
+            "maximum number of bytes per vector in ivf_pq: more bytes find more and take more"
+            " memory"
+        ),
     )
     candidates: PositiveInt | None = Field(
         default=None,
-        description=(
-            "documents that are scored again in float32, for each hit; null: 4, or 32 for ivf_pq"
-        ),
+        description="documents rescored in float32 for each hit; null: 4, or 32 for ivf_pq",
     )
-    seed: int = Field(default=0, description="of the inverted file's training")
+    seed: int = Field(default=0, description="seed of the inverted file's training")
     chunk_chars: PositiveInt | None = Field(
         default=None,
         description=(

@@ -35,50 +35,53 @@ class Columns(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     rows: str | None = Field(
-        default=None, description="a row's list of items; its other fields are those of each"
+        default=None,
+        description="list of items within a row; the row's other fields apply to each of them",
     )
     only: dict[str, str | int | bool] = Field(
-        default={}, description="rows whose fields have these values"
+        default={}, description="use only rows whose fields have these values"
     )
-    id: str | None = Field(default=None, description="of an item; left out: the place in the file")
+    id: str | None = Field(
+        default=None, description="id of an item; left out: its position in the file"
+    )
     question: tuple[str, ...] = Field(description="what is asked")
     context: tuple[str, ...] = Field(default=(), description="what is shown with the question")
     answers: tuple[str, ...] = Field(
-        default=(), description="accepted ones; of a choice: place, letter or text"
+        default=(), description="accepted answers; of a multiple choice: position, letter or text"
     )
     as_json: bool = Field(
-        default=False, description="a text that is a list, in JSON or Python, holds several answers"
+        default=False,
+        description="a text that is a list, in JSON or Python syntax, holds several answers",
     )
     bare: bool = Field(
-        default=False, description='the question stands between "Question:" and "Answer:"'
+        default=False, description='the question is between "Question:" and "Answer:"'
     )
     after: str | None = Field(default=None, description="the answer is what follows this text")
     boxed: bool = Field(
         default=False, description="the answer is in the last box of a worked solution"
     )
-    options: tuple[str, ...] = Field(default=(), description="of a multiple choice")
+    options: tuple[str, ...] = Field(default=(), description="options of a multiple choice")
     first: int = Field(
         default=0, description="the number of the first option, where answers are numbers"
     )
     by_place: bool = Field(
-        default=False, description="of a choice: answers are places or letters, never texts"
+        default=False,
+        description="answers of a multiple choice are positions or letters, never texts",
     )
-    shuffled: bool = Field(
-        default=False, description="options come in an order drawn for each item"
-    )
+    shuffled: bool = Field(default=False, description="options are in an order drawn for each item")
     kind: str | None = Field(
-        default=None, description="what is stored as the type of an item, such as a subject"
+        default=None, description="what is stored as the item's type, such as a subject"
     )
     criteria: tuple[str, ...] = Field(
-        default=(), description="of a rubric: texts, or objects with text and weight"
+        default=(), description="criteria of a rubric: texts, or objects with text and weight"
     )
     criterion: tuple[str, str] = Field(
-        default=("criterion", "weight"), description="their names in a criterion"
+        default=("criterion", "weight"), description="names of these fields in a criterion"
     )
     against: str | None = Field(
         default=None, description="a baseline's answer, which a judge compares with"
     )
-    given: tuple[str, ...] = Field(default=(), description="what else the scorer needs")
+    given: tuple[str, ...] = Field(default=(), description="other fields that the scorer needs")
 
 
 @stage(ITEMS)

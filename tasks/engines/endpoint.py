@@ -32,7 +32,9 @@ class ChatEndpoint(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    url: Annotated[str, AfterValidator(_plain)] = Field(description="up to `/v1`, without the key")
+    url: Annotated[str, AfterValidator(_plain)] = Field(
+        description="address up to `/v1`, without the key"
+    )
     api_key_env: VariableName = Field(
         default="OPENAI_API_KEY",
         description="the environment variable that holds the key; empty: no key is sent",
@@ -40,37 +42,45 @@ class ChatEndpoint(BaseModel):
     provider: str = Field(
         default="",
         description=(
-            "identifies the endpoint; empty: its url does. Set it if the url changes and the model"
+            "identifies the endpoint; empty: its url does. Set it if the url changes but the model"
             " does not"
         ),
     )
     extra: dict[str, Any] = Field(
-        default={}, description="added to every request, such as reasoning_effort; it is stored"
+        default={},
+        description="fields added to every request, such as reasoning_effort; they are stored",
     )
     omit: tuple[str, ...] = Field(
         default=(),
-        description=("request fields to leave out because the endpoint refuses them, such as seed"),
+        description="request fields to leave out because the endpoint rejects them, such as seed",
     )
-    max_concurrency: int = Field(default=32, ge=1, description="requests in flight, at most")
+    max_concurrency: int = Field(
+        default=32, ge=1, description="maximum number of requests in flight"
+    )
     requests_per_minute: float | None = Field(
         default=None, gt=0, description="the provider's limit; null: as fast as it answers"
     )
     tokens_per_minute: float | None = Field(
-        default=None, gt=0, description="of prompts and replies together"
+        default=None,
+        gt=0,
+        description="the provider's limit on tokens of prompts and replies together",
     )
     timeout_s: float = Field(
-        default=120, gt=0, description="of one request, from sending it to the last byte"
+        default=120, gt=0, description="time limit of one request, from sending it to the last byte"
     )
-    retries: int = Field(default=6, ge=0, description="of a request that failed")
-    max_wait_s: float = Field(default=120, gt=0, description="longest wait before one retry")
+    retries: int = Field(default=6, ge=0, description="retries of a failed request")
+    max_wait_s: float = Field(default=120, gt=0, description="maximum wait before one retry")
     max_failed_share: float = Field(
         default=0.05,
         ge=0,
         le=1,
-        description="of a stage's replies; with more failures it stops and is not published",
+        description=(
+            "maximum share of a stage's replies that may fail; above it the stage stops and is not"
+            " published"
+        ),
     )
-    price_in: float = Field(default=0, ge=0, description="of a million tokens of prompts")
-    price_out: float = Field(default=0, ge=0, description="of a million tokens of replies")
+    price_in: float = Field(default=0, ge=0, description="price of a million prompt tokens")
+    price_out: float = Field(default=0, ge=0, description="price of a million reply tokens")
     max_cost: float | None = Field(
         default=None, gt=0, description="maximum cost of a run, in the currency of the prices"
     )

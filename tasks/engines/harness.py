@@ -32,14 +32,16 @@ class Harness(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     python: str = Field(
         default=".harness/bin/python",
-        description="the Python of an environment with lm-eval: `make harness`",
+        description="Python of an environment with lm-eval: `make harness`",
     )
     url: str | None = Field(
-        default=None, description="of a server of completions, http://host:port/v1/completions"
+        default=None, description="address of a completions server, http://host:port/v1/completions"
     )
     backend: Literal["vllm", "hf"] | None = Field(
         default=None,
-        description="loads the weights if there is no url; null: vllm on GPUs, else hf",
+        description=(
+            "backend that loads the weights if there is no url; null: vllm on GPUs, else hf"
+        ),
     )
     model_args: dict[str, str | int | float] = Field(
         default={},

@@ -130,51 +130,60 @@ class EngineConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     kind: Literal["vllm", "openai"] = Field(
         default="vllm",
-        description="vllm: in this process; openai: servers behind `urls` that return token ids",
+        description="vllm: in this process; openai: servers at `urls` that return token ids",
     )
     place: Literal["local", "ray"] = Field(
         default="local",
-        description='"ray": on a node of the Ray cluster that has room, which changes no row',
+        description='"ray": on a node of the Ray cluster with free resources, which changes no row',
     )
     model: str = Field(
         description=(
-            "loaded first: a folder or owner/name on the hub; policies of its architecture"
+            "model to load first: a folder or owner/name on the hub; policies of its architecture"
             " replace its weights in place"
         )
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="of weights and arithmetic"
+        default="auto", description="data type of weights and arithmetic"
     )
     max_model_len: int = Field(
-        gt=0, le=MOST_TOKENS, description="tokens of prompt and reply together, at most"
+        gt=0, le=MOST_TOKENS, description="maximum number of tokens of prompt and reply together"
     )
     yarn: Yarn | None = None
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="what vLLM runs on")
     gpu_memory_utilization: float = Field(
-        default=0.9, gt=0, le=1, description="share of a GPU's memory that vLLM takes"
+        default=0.9, gt=0, le=1, description="share of a GPU's memory that vLLM uses"
     )
     kv_cache_bytes: int = Field(
-        default=1 << 28, gt=0, description="of the KV cache on CPUs, or of a fixed one on GPUs"
+        default=1 << 28, gt=0, description="size of the KV cache on CPUs, or of a fixed one on GPUs"
     )
     fixed_kv_cache: bool = Field(
         default=False,
-        description="on GPUs a KV cache of kv_cache_bytes, not of the memory that is free",
+        description="on GPUs, use a KV cache of kv_cache_bytes instead of the free memory",
     )
-    tensor_parallel: int = Field(default=1, ge=1, description="GPUs that share one model")
+    tensor_parallel: int = Field(default=1, ge=1, description="number of GPUs that share one model")
     max_lora_rank: int = Field(
-        default=0, ge=0, description="largest rank of an adapter; 0: adapters are off"
+        default=0, ge=0, description="maximum rank of an adapter; 0: adapters are off"
     )
-    max_num_seqs: int = Field(default=256, ge=1, description="replies sampled at once, at most")
+    max_num_seqs: int = Field(
+        default=256, ge=1, description="maximum number of replies sampled at once"
+    )
     max_batched_tokens: int = Field(
-        default=8192, ge=1, description="of one forward pass: bounds the memory for activations"
+        default=8192,
+        ge=1,
+        description=(
+            "maximum number of tokens in one forward pass: bounds the memory for activations"
+        ),
     )
     enforce_eager: bool = Field(
         default=False,
-        description="start without CUDA graphs and compilation: sooner, but sampling is slower",
+        description=(
+            "start without CUDA graphs and compilation: starts sooner, but samples more slowly"
+        ),
     )
-    threads: int = Field(default=1, ge=1, description="of vLLM on CPUs")
+    threads: int = Field(default=1, ge=1, description="threads of vLLM on CPUs")
     urls: tuple[str, ...] = Field(
-        default=(), description='of kind="openai", up to `/v1`; requests are spread over them'
+        default=(),
+        description='addresses for kind="openai", up to `/v1`; requests are spread over them',
     )
     api_key_env: VariableName = Field(
         default="OPENAI_API_KEY",
@@ -182,8 +191,8 @@ class EngineConfig(BaseModel):
             "name of the environment variable that holds the servers' key; empty: no key is sent"
         ),
     )
-    timeout_s: float = Field(default=600, gt=0, description="of one request to a server")
-    retries: int = Field(default=4, ge=0, description="of a request to a server that failed")
+    timeout_s: float = Field(default=600, gt=0, description="time limit of one request to a server")
+    retries: int = Field(default=4, ge=0, description="retries of a failed request to a server")
 
     @model_validator(mode="after")
     def _adapters_on_cpus_are_of_one_process(self) -> "EngineConfig":

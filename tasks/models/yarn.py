@@ -19,11 +19,11 @@ class Yarn(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    factor: float = Field(gt=1, description="how many times the positions are stretched")
+    factor: float = Field(gt=1, description="factor by which the positions are stretched")
     original: int | None = Field(
         default=None,
         ge=1,
-        description="the positions that are stretched; null: all that config.json names",
+        description="number of positions before stretching; null: all that config.json gives",
     )
 
     def positions(self, named: int) -> int:

@@ -23,10 +23,12 @@ class LoRASettings(_Frozen):
     `targets` are names of modules, or "all-linear".
     """
 
-    rank: int = Field(default=16, ge=1, description="of the adapter")
-    alpha: float = Field(default=32.0, gt=0, description="its product is scaled by alpha / rank")
+    rank: int = Field(default=16, ge=1, description="rank of the adapter")
+    alpha: float = Field(
+        default=32.0, gt=0, description="the adapter's product is scaled by alpha / rank"
+    )
     targets: tuple[str, ...] | Literal["all-linear"] = Field(
-        default="all-linear", description="names of modules that have one"
+        default="all-linear", description="names of modules that get an adapter"
     )
 
 
@@ -52,7 +54,7 @@ class GRPOSettings(_Frozen):
     objective: Objective = Field(
         default="clipped",
         description=(
-            '"likelihood": the log-likelihood of the sampled tokens, weighed by the advantage:'
+            '"likelihood": the log-likelihood of the sampled tokens, weighted by the advantage:'
             ' supervised fine-tuning where it is 1; "preference": DPO on pairs of replies;'
             ' "distillation": reverse KL to a teacher'
         ),
@@ -62,23 +64,24 @@ class GRPOSettings(_Frozen):
         ge=0,
         le=1,
         description=(
-            "of AdamW, constant within an update; a method may warm up from update to update"
+            "learning rate of AdamW, constant within an update; a method may warm up from update"
+            " to update"
         ),
     )
     decay_updates: int | None = Field(
         default=None,
         ge=1,
         description=(
-            "N: over a player's first N updates the learning rate falls linearly to 1/N of it;"
-            " null: it stays"
+            "N: over a player's first N updates, the learning rate falls linearly to 1/N of its"
+            " value; null: it stays constant"
         ),
     )
     loss_type: LossType = Field(
         default="dapo",
         description=(
-            'what the loss is averaged over. "grpo": the tokens of a row, then rows; "dapo": all'
-            ' sampled tokens of the step; "dr_grpo": max_completion_tokens for each row;'
-            ' "bnpo": the tokens of a micro-batch'
+            'how the loss is averaged. "grpo": over the tokens of a row, then over rows; "dapo":'
+            ' over all sampled tokens of the step; "dr_grpo": over max_completion_tokens for each'
+            ' row; "bnpo": over the tokens of a micro-batch'
         ),
     )
     epsilon_low: float = Field(
@@ -91,7 +94,7 @@ class GRPOSettings(_Frozen):
         default=1e-3,
         ge=0,
         description=(
-            "weight of KL(policy || reference) in the loss; 0 loads no reference; of preferences,"
+            "weight of KL(policy || reference) in the loss; 0 loads no reference; for preferences,"
             " DPO's beta, often 0.1"
         ),
     )
@@ -99,7 +102,7 @@ class GRPOSettings(_Frozen):
         default=0.0,
         ge=0,
         description=(
-            "weight of an entropy bonus: the loss is lower by this times the mean entropy of the"
+            "weight of an entropy bonus: the loss is reduced by this times the mean entropy of the"
             " sampled tokens, with the denominator of the loss type"
         ),
     )
@@ -110,76 +113,80 @@ class GRPOSettings(_Frozen):
         default=3.0, gt=1, description="where A < 0 the objective is at least dual_clip * A"
     )
     importance_sampling_level: Literal["token", "sequence"] = Field(
-        default="token", description='"sequence": one ratio for a reply, as in GSPO'
+        default="token", description='"sequence": one ratio per reply, as in GSPO'
     )
     on_policy: bool = Field(
         default=False,
         description=(
-            "no importance ratio (rho = 1): right if an update is one optimizer step on rollouts"
+            "no importance ratio (rho = 1): correct if an update is one optimizer step on rollouts"
             " of the same policy"
         ),
     )
     temperature: float = Field(
-        default=1.0, gt=0, description="the one the rollouts were sampled and scored at"
+        default=1.0, gt=0, description="temperature at which the rollouts were sampled and scored"
     )
     max_completion_tokens: int | None = Field(
-        default=None, ge=1, description="the constant of dr_grpo"
+        default=None, ge=1, description="constant divisor of dr_grpo"
     )
     max_grad_norm: float = Field(
         default=1.0, ge=0, description="gradients are clipped to this norm; 0: no clipping"
     )
-    weight_decay: float = Field(default=0.0, ge=0, description="of AdamW")
-    adam_beta1: float = Field(default=0.9, ge=0, lt=1, description="of AdamW; torch's default")
+    weight_decay: float = Field(default=0.0, ge=0, description="weight decay of AdamW")
+    adam_beta1: float = Field(
+        default=0.9, ge=0, lt=1, description="beta1 of AdamW; torch's default"
+    )
     adam_beta2: float = Field(
         default=0.999,
         ge=0,
         lt=1,
-        description="of AdamW; torch's default, where large models often take 0.95",
+        description="beta2 of AdamW; torch's default; large models often use 0.95",
     )
-    adam_epsilon: float = Field(default=1e-8, gt=0, description="of AdamW; torch's default")
+    adam_epsilon: float = Field(default=1e-8, gt=0, description="epsilon of AdamW; torch's default")
     optimizer_steps: int = Field(
         default=1,
         ge=1,
         description=(
-            "k: optimizer steps of an update, whose rows are split, in order, into k equal"
+            "k: optimizer steps per update, whose rows are split, in order, into k equal"
             " mini-batches"
         ),
     )
     micro_batch_size: int = Field(
-        default=8, ge=1, description="rows in one forward pass of one process"
+        default=8, ge=1, description="rows per forward pass of one process"
     )
     shared_prompt_tokens: int | None = Field(
         default=None,
         ge=1,
         description=(
-            "answers behind one prompt are computed with it as one row of at most so many tokens,"
-            " the prompt once; null: each with its own copy"
+            "compute answers to one prompt together, as one row of at most this many tokens with"
+            " the prompt once; null: each answer has its own copy"
         ),
     )
     lora: LoRASettings | None = Field(
         default=None, description="train a LoRA adapter; null: all weights are trained"
     )
     dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="of arithmetic; trained weights stay float32"
+        default="float32", description="data type of arithmetic; trained weights stay float32"
     )
     export_dtype: Literal["float32", "bfloat16"] = Field(
         default="float32",
         description=(
-            "of the weights that engines load; trained ones stay float32, and an adapter is float32"
+            "data type of the weights that engines load; trained weights stay float32, and"
+            " adapters are float32"
         ),
     )
     attention: Literal["sdpa", "eager", "flash_attention_2"] = Field(
-        default="sdpa", description="flash_attention_2 needs a GPU and its package"
+        default="sdpa",
+        description="attention implementation; flash_attention_2 needs a GPU and its package",
     )
     gradient_checkpointing: bool = Field(
         default=False,
-        description="activations are computed twice and not kept: less memory, a third more time",
+        description="recompute activations instead of keeping them: less memory, a third more time",
     )
     seed: int = Field(
         default=0,
         ge=0,
         lt=1 << 32,
-        description="of an adapter's first weights; the run's `seed` does not set it",
+        description="seed of an adapter's initial weights; the run's `seed` does not set it",
     )
 
     def decayed(self, num_updates: int) -> Self:
