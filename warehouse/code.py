@@ -287,11 +287,14 @@ def _module(path: str, loaded: ModuleType | int) -> ast.AST:
 
 
 def _bare(tree: ast.AST) -> ast.AST:
-    """The tree without docstrings, decorators, annotations and signatures by `@overload`.
+    """The tree without docstrings, descriptions of pydantic's fields, decorators, annotations and
+    signatures by `@overload`.
 
     None of these changes what a function yields.
     """
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Field", "pydantic.Field"):
+            node.keywords = [word for word in node.keywords if word.arg != "description"]
         if isinstance(node, (*DEFINITIONS, ast.Module)):
             node.body = [statement for statement in node.body if not _is_overload(statement)]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

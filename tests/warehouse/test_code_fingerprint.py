@@ -35,7 +35,7 @@ from typing import overload
 
 import madeup_more
 import madeup_parts.inner
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 LIMIT = 3
 WORDS = re.compile("a+")
@@ -61,8 +61,10 @@ def cached(n):
     return n
 
 
-class Thing:
+class Thing(BaseModel):
     """A thing."""
+
+    width: int = Field(default=1, description="how wide")
 
     def size(self):
         return own_size()
@@ -215,10 +217,18 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
         ("  # a comment", "  # another"),
         ('"""What it makes."""', '"""What it really makes."""'),
         ('    """A thing."""\n\n', ""),
+        ('description="how wide"', 'description="width in metres"'),
         ("    return helper(n) + ", "\n    return (helper(n)) \\\n        + "),
         ("def unrelated(n):\n    return n", "def unrelated(n):\n    return -n"),
     ],
-    ids=["comment", "docstring", "docstring of a class", "layout", "a function it does not call"],
+    ids=[
+        "comment",
+        "docstring",
+        "docstring of a class",
+        "description of a field",
+        "layout",
+        "a function it does not call",
+    ],
 )
 def test_what_does_not_change_the_result_does_not_change_the_fingerprint(package, old, new):
     before = package()
@@ -237,6 +247,7 @@ def test_what_does_not_change_the_result_does_not_change_the_fingerprint(package
             "madeup.cached",
         ),
         ("return own_size()", "return own_size() + 1", "madeup.Thing"),
+        ("Field(default=1", "Field(default=2", "madeup.Thing"),
         ("def own_size():\n    return 1", "def own_size():\n    return 2", "madeup.own_size"),
         ("def other(n):\n    return n", "def other(n):\n    return -n", "madeup_more.other"),
         ("LIMIT = 3", "LIMIT = 4", "madeup.LIMIT"),
@@ -250,6 +261,7 @@ def test_what_does_not_change_the_result_does_not_change_the_fingerprint(package
         "a helper's helper",
         "a cached helper",
         "a class",
+        "a default of a field",
         "a method's helper",
         "another module",
         "a constant",
