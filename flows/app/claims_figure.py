@@ -10,12 +10,17 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Self
 
-from flows.app.evidence import CANNOT_TELL, CONTRADICTED, SHOWN
+from flows.app.evidence import CANNOT_TELL, CONTRADICTED, SHOWN, SMALLER
 from tasks.reports.draw import GREY, PALETTE
 from warehouse.schemas import Row
 
 SUFFIX = "-claims.jsonl"
-COLOURS: Mapping[str, str] = {SHOWN: PALETTE[0], CONTRADICTED: PALETTE[1], CANNOT_TELL: GREY}
+COLOURS: Mapping[str, str] = {
+    SHOWN: PALETTE[0],
+    CONTRADICTED: PALETTE[1],
+    SMALLER: PALETTE[2],
+    CANNOT_TELL: GREY,
+}
 SCORES = ("final score", "gain", "mean score over iterations")  # how such numbers begin
 INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
 SHOWN_EFFECTS = (-0.3, 0.6)  # longer intervals end in an arrowhead

@@ -1,8 +1,10 @@
 """What a number of seeds can show: the interval of a mean, and the verdict on a claim.
 
-A claim is *shown* if the whole 95% interval lies on its side of the threshold, *contradicted* if
-the whole interval lies on the other side, and else the runs *cannot tell*. For the last case the
-smallest effect that these runs could have shown says whether more seeds are worth playing.
+A claim is *shown* if the whole 95% interval lies on its side of the threshold, and *contradicted*
+if the whole interval lies on the other side. If the interval holds the threshold, but not the
+paper's effect, which is larger, the effect is *smaller than reported*; that threshold is the
+paper's, not ours. Otherwise the runs *cannot tell*, and the smallest effect that they could have
+shown says whether more seeds are worth playing.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2  # the chance that a row without an effect is shown
 SHOWN = "shown"
 CONTRADICTED = "contradicted"
+SMALLER = "smaller than reported"
 CANNOT_TELL = "cannot tell"
 
 
@@ -81,12 +84,18 @@ class Verdict:
 
 
 def judge(
-    values: Sequence[float], threshold: float, *, is_below: bool = False, is_share: bool = False
+    values: Sequence[float],
+    threshold: float,
+    *,
+    is_below: bool = False,
+    is_share: bool = False,
+    reported: float | None = None,
 ) -> Verdict:
     """The verdict on the claim that the mean of `values` is above `threshold`.
 
     `is_below`: the claim is that it is below. `is_share`: every value is 1 or 0, and the mean is
-    the share of seeds. Values that are NaN leave nothing to say.
+    the share of seeds. `reported`: the mean that the paper found. Values that are NaN leave nothing
+    to say.
 
     >>> judge([0.10, 0.12, 0.11, 0.13], 0.0).says
     'shown'
@@ -94,6 +103,8 @@ def judge(
     'contradicted'
     >>> judge([-0.01, 0.02, 0.01, -0.03], 0.0).says
     'cannot tell'
+    >>> judge([-0.01, 0.02, 0.01, -0.03], 0.0, reported=0.06).says
+    'smaller than reported'
     """
     if any(math.isnan(value) for value in values):
         unknown = Interval(math.nan, -math.inf, math.inf)
@@ -104,5 +115,9 @@ def judge(
     says = CANNOT_TELL
     if is_above or is_beneath:
         says = SHOWN if is_above != is_below else CONTRADICTED
+    elif reported is not None:
+        falls_short = interval.low > reported if is_below else interval.high < reported
+        if falls_short:
+            says = SMALLER
     half = max(interval.mean - interval.low, interval.high - interval.mean)
     return Verdict(says, interval, half)

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from flows.app.evidence import Verdict, judge
@@ -89,8 +90,8 @@ class Study:
         `settings` are those of every variant. Each variant in `without` has settings or a profile
         of its own, and perhaps the claim that it ends below the whole method. A further claim is a
         query, in which `$no_memory` is the run of the variant "no memory". A claim of the paper
-        says where the paper makes it (`source`) and what it reports (`reported`); `seeds`: how many
-        it needs, if more than the study's.
+        says where the paper makes it (`source`) and what it reports, in words (`reported`) and as a
+        number (`effect`); `seeds`: how many it needs, if more than the study's.
         """
         values = tomllib.loads(FILES[name].read_text(encoding="utf-8"))
         whole = values["whole"]
@@ -162,8 +163,9 @@ class Claim:
     `query` computes the number for one seed; `runs` are the variants behind its `$names`. The claim
     is that the mean over seeds is above `at_least`, or below `below`; above 0 if neither is given.
     `kind`: a "claim" is one of the paper, made in `source` with the number `reported`; a "symptom"
-    is what the paper names as a sign of it; a "check" is ours. `is_share`: the number is 1 or 0,
-    whether something happened, and the mean is the share of seeds.
+    is what the paper names as a sign of it; a "check" is ours. `effect`: what `reported` says, in
+    the unit of `number` and with its sign, if the two can be compared. `is_share`: the number is 1
+    or 0, whether something happened, and the mean is the share of seeds.
     """
 
     says: str
@@ -175,6 +177,7 @@ class Claim:
     kind: str = "check"
     source: str = ""
     reported: str = ""
+    effect: float | None = None
     seeds: int | None = None
     is_share: bool = False
 
@@ -205,9 +208,10 @@ class Claim:
 
     def judge(self, values: Sequence[float]) -> Verdict:
         """What the numbers of several seeds say of the claim."""
+        judged = partial(judge, values, is_share=self.is_share, reported=self.effect)
         if self.below is not None:
-            return judge(values, self.below, is_below=True, is_share=self.is_share)
-        return judge(values, self.at_least or 0.0, is_share=self.is_share)
+            return judged(self.below, is_below=True)
+        return judged(self.at_least or 0.0)
 
 
 def tables_in(sql: str) -> list[str]:
@@ -278,7 +282,7 @@ def raises(whole: str, at_least: float, learning: str = "self-play") -> Claim:
 
 
 # what a variant in `without` may say of its claim, beside what it says
-CLAIM_DETAILS = ("by", "kind", "source", "reported", "seeds", "at_least")
+CLAIM_DETAILS = ("by", "kind", "source", "reported", "effect", "seeds", "at_least")
 # by what a variant is compared with the whole method
 COMPARED_BY = {"final": ("final score", LEAD), "curve": ("mean score over iterations", CURVE_LEAD)}
 
