@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from flows.app import claims
-from flows.app.study import STUDIES, Claim, Seed, Study, beats, raises
+from flows.app.study import FILES, STUDIES, Claim, Seed, Study, beats, raises
 from flows.settings import profile
 from tests.support.rows import publish, row
 from warehouse.store import Store
@@ -449,6 +450,19 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
     leads = [0.25, 0.125, 0.375, 0.125, 0.25, 0.375, 0.625]
     drift = [0.125, -0.5]
     assert values == pytest.approx([0.625, *leads, *drift, (2 / 3) / (1 / 8), 8.0, 1.0])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_effect_of_a_claim_is_the_number_that_is_reported(name):
+    """"+2.6 points" is 0.026; "0.71 against 0.48" and "55 to 35%" are differences."""
+    for claim in Study.load(name).claims:
+        if claim.effect is None:
+            continue
+        first, *others = map(float, re.findall(r"\d+(?:\.\d+)?", claim.reported))
+        possible = [first / 100]
+        if others:
+            possible += [abs(others[0] - first), abs(others[0] - first) / 100]
+        assert any(abs(claim.effect) == pytest.approx(value, abs=1e-4) for value in possible)
 
 
 def test_a_claim_without_rows_is_not_a_number_and_does_not_hold(seeds):
