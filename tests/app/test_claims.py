@@ -454,7 +454,7 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_effect_of_a_claim_is_the_number_that_is_reported(name):
-    """"+2.6 points" is 0.026; "0.71 against 0.48" and "55 to 35%" are differences."""
+    """ "+2.6 points" is 0.026; "0.71 against 0.48" and "55 to 35%" are differences."""
     for claim in Study.load(name).claims:
         if claim.effect is None:
             continue
