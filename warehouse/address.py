@@ -11,7 +11,7 @@ from dataclasses import dataclass
 # one whole folder name; `runs/runs` would mislead the views
 RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")
 EVALUATION = "evaluation"  # the phase that scores held-out tasks
-MOST_BYTES = 100  # names of lock files hold a run's name, and may have 255 bytes
+MOST_BYTES = 100  # the names of lock files contain a run's name and are limited to 255 bytes
 NUMBER = r"(\d{3}|[1-9]\d{3,})"  # as `{:03d}` writes it
 SHAPE = re.compile(
     rf"([^/]+)(?:/iter-{NUMBER})?(?:/([^/]+))??(?:/step-{NUMBER})?/([a-z]\w*)(?:\.([^/]+))?"
@@ -19,11 +19,11 @@ SHAPE = re.compile(
 
 
 def check_run_name(name: str) -> str:
-    """Return the name if it is valid for a run.
+    """Return the name if it is a valid name of a run.
 
-    A path would leave the store, "." or "" would mean all runs.
+    A path would lead out of the store; "." or "" would mean all runs.
 
-    Raises ValueError, with what is allowed, for a name that no run can have.
+    Raises ValueError, stating what is allowed, for an invalid name.
 
     >>> check_run_name("qwen3-8b.seed=1")
     'qwen3-8b.seed=1'
@@ -37,7 +37,7 @@ def check_run_name(name: str) -> str:
 
 
 def no_run(name: str) -> ValueError:
-    """The error for a name that no run of the store has."""
+    """The error to raise if the store has no run of this name."""
     return ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
 
 

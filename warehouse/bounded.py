@@ -1,8 +1,9 @@
-"""Run a user's SQL in a process of its own, for a server.
+"""Run a user's SQL for a server, in a separate process.
 
-DuckDB interrupts a statement between two calls of a function, never within one, and what a function
-writes does not count towards its memory limit: `replace(a, 'x', b)` may write terabytes in a single
-call. So the process ends itself when its time is over, and the system refuses it more memory.
+DuckDB can interrupt a statement only between two function calls, never within one, and what a
+function writes does not count towards its memory limit: a single call of `replace(a, 'x', b)` may
+write terabytes. So the process ends itself when its time is up, and the operating system limits its
+memory.
 
     with answer_apart(root, statement, within_s=60.0, memory_limit="2GB") as rows:
         ...
@@ -28,10 +29,10 @@ import pyarrow as pa
 
 from warehouse.readonly import NotAllowed, answer, out_of_time
 
-GRACE_S = 2.0  # for DuckDB to heed an interrupt, before its process ends
-MOST_BYTES = 4 << 30  # that the process may allocate: DuckDB's own limit, and what escapes it
-TOLD = 3  # exit status of a process that has said what is wrong
-LATE = 4  # of one that ended itself because its time was over
+GRACE_S = 2.0  # time for DuckDB to react to an interrupt before its process exits
+MOST_BYTES = 4 << 30  # limit of the process: DuckDB's own limit, and memory that it does not count
+TOLD = 3  # exit status of a process that has reported an error
+LATE = 4  # exit status of a process that ended itself because its time was up
 KINDS = {kind.__name__: kind for kind in (ValueError, NotAllowed)}
 
 
@@ -43,10 +44,11 @@ def answer_apart(
     memory_limit: str,
     most_bytes: int = MOST_BYTES,
 ) -> Iterator[pa.RecordBatchReader]:
-    """The result of a statement, like `readonly.answer`, from a process that ends with this block.
+    """Yield the result of a statement from a process that ends with the block.
 
-    Raises NotAllowed for a statement that does more than read tables, ValueError for an empty one,
-    after `within_s` seconds or if it needs more than `most_bytes`, duckdb.Error on bad SQL.
+    It is like `readonly.answer`. Raises NotAllowed for a statement that does more than read tables,
+    ValueError for an empty one, after `within_s` seconds or if it needs more than `most_bytes`,
+    duckdb.Error on bad SQL.
     """
     request = {
         "root": str(root),
@@ -91,10 +93,7 @@ def _batches(
     within_s: float,
     most_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what the process sends.
-
-    Raises the fault of a process that ends before it has sent everything.
-    """
+    """Yield the batches that the process sends. Raises its error if it ends too early."""
     try:
         yield from stream
     except (pa.ArrowInvalid, OSError):  # it ended in the middle of a batch
@@ -106,7 +105,7 @@ def _batches(
 def _fault(
     process: subprocess.Popen[bytes], fault: IO[bytes], within_s: float, most_bytes: int
 ) -> Exception:
-    """What ended a process: its own words, or the lack of them."""
+    """The error that ended a process: the one that it reported, or else what its exit suggests."""
     status = process.wait()
     if status == LATE:
         return out_of_time(within_s)
@@ -125,8 +124,7 @@ def _fault(
 
 
 def _main() -> None:
-    """Answer the request on the input: rows as an Arrow stream on the output, a fault as JSON on
-    the error stream."""
+    """Answer the request on stdin: rows as Arrow on stdout, an error as JSON on stderr."""
     request = json.load(sys.stdin)
     most_bytes = request["most_bytes"]
     resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))

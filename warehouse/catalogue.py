@@ -62,8 +62,9 @@ class Catalogue:
     def related(self, run: str, address: str) -> list[Table]:
         """All tables of a run that can refer to rows of the table at an address.
 
-        They are the table itself, all tables that it was made from, and all that were made from it.
-        A table whose recipe records no inputs, so one that no stage made, counts as related.
+        These are the table itself, the tables that it was made from, and the tables that were made
+        from it. A table whose recipe records no inputs, such as one that no stage made, counts as
+        related.
 
         Policies do not relate tables: the rollouts that a policy sampled are unrelated to the batch
         it was trained on.
@@ -120,10 +121,7 @@ def _reached(start: str, edges: Mapping[str, list[str]]) -> set[str]:
 
 
 def _sources(value: Any) -> Iterator[tuple[str, str | None]]:
-    """Address and content hash of the tables that a part of a recipe describes.
-
-    For a policy, it is the policy's id and None.
-    """
+    """Yield (address, content hash) of tables in a part of a recipe, (id, None) of policies."""
     if isinstance(value, dict):
         address = value.get("address")
         policy = value.get("id")

@@ -3,8 +3,8 @@
 Removes optimizer states and weights of old steps and, on request, rows of old rollouts.
 
 A removed file stays in its table's recipe with its hash, marked as cleaned: the table and
-everything made from it stay fresh. Files are marked before they are removed. If a kill comes in
-between, the next cleaning removes them.
+everything made from it stay fresh. Files are marked before they are removed. If the process is
+killed in between, the next cleaning removes them.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def removable(
     role's last update, from which the run continues. Rows of rollouts are removed only with
     `rollouts`.
 
-    Orphaned updates are the last of nothing, and an iteration that has no others is not
-    among the last.
+    Orphaned updates do not count as last, and iterations that have no other updates do not count at
+    all.
 
     Raises ValueError for a run or an iteration that does not exist, and for a run that a process is
     working on.
@@ -91,7 +91,7 @@ def free_superseded(store: Store, update: Table) -> int:
     they are the last of their iteration.
 
     Reads only that one recipe, however long the run. Removes nothing that another run made, and
-    nothing at all if tables count as fresh unchecked (`Freshness.frees`).
+    nothing at all if tables were taken as fresh without a check (`Freshness.frees`).
     """
     state = update.recipe["params"]["optimizer_state"]
     if state is None or not store.freshness.frees:
@@ -107,8 +107,8 @@ def check_kept(root: Path, path: Path | str | None, again: str) -> None:
     """Raise Cleaned if the files of a published table at `path` were removed, Damaged if one of
     them is lost or changed.
 
-    `again` names the stage of its phase to rerun. Accepts None, and any path outside the store at
-    `root`.
+    `again` names the stage, of the table's phase, that the error says to rerun. Does nothing if
+    `path` is None or outside the store at `root`.
     """
     runs = root / RUNS
     if path is None or not Path(path).is_relative_to(runs):
@@ -137,15 +137,15 @@ def lacks_files(table: Table, inside: str) -> bool:
 
 
 def cleaned(store: Store, run: str) -> Counter[str]:
-    """How many tables of each kind are without the rows that `remove` took."""
+    """Count the tables of each kind whose rows `remove` has taken."""
     return Counter(table.schema.name for table in store.tables(run) if not table.has_rows)
 
 
 def remove(store: Store, removals: Iterable[Removal]) -> int:
     """Mark files as cleaned, then remove them; returns the bytes freed.
 
-    A table that was rebuilt after it was listed is left as it is. Raises ValueError for a run that
-    a flow works on, RuntimeError for a table that another process works on.
+    A table that was rebuilt after it was listed is left as it is. Raises ValueError if a flow is
+    working on the run, RuntimeError if another process is working on a table.
     """
     listed: dict[str, list[Removal]] = {}
     for removal in removals:
@@ -256,7 +256,7 @@ def _only_present(removal: Removal) -> Removal:
 
 
 def _place_of(path: str) -> tuple[str, str]:
-    """The address of a table, and the place within it, of a folder of its files.
+    """Split the path of a folder of a table's files into the table's address and the rest.
 
     >>> _place_of("r/iter-001/a/step-001/updates/files/update/optimizer")
     ('r/iter-001/a/step-001/updates', 'files/update/optimizer')

@@ -1,10 +1,10 @@
 """Fingerprint a function and the project code that it calls; comments and docstrings do not count.
 
-A stage is stale if its code changed. Its code is all that it reaches: the names it mentions are
-followed through its module's globals to every function, class and constant in the packages that
-decide results, and the methods of the objects that it is given (`methods_fingerprint`). Annotations
-are not followed, nor is this package, which only stores what stages make. Objects of other
-libraries in a module's globals (a schema, a compiled template) are not inspected.
+A stage is stale if its code changed. Its code is everything that it reaches: the names it mentions
+are followed through its module's globals to every function, class and constant in the packages that
+decide results, and to the methods of the objects that it is given (`methods_fingerprint`).
+Annotations are not followed, nor is this package, which only stores what stages make. Objects of
+other libraries in a module's globals (a schema, a compiled template) are not inspected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PACKAGES = ("flows", "tasks", "corpus_prep")
 
 
 def follow_package(name: str) -> None:
-    """Count the code of one more package: that of a method outside this project."""
+    """Count the code of one more package: that of a method defined outside this project."""
     global PACKAGES
     if name not in PACKAGES:
         PACKAGES = (*PACKAGES, name)
@@ -40,7 +40,7 @@ def follow_package(name: str) -> None:
 
 @functools.cache
 def fingerprint(function: Callable[..., Any]) -> dict[str, str]:
-    """Qualified name -> hash of the code, for the function and all project code it reaches."""
+    """Map qualified names to code hashes, for the function and all project code that it reaches."""
     hashes: dict[str, str] = {}
     _follow(function, hashes)
     return dict(sorted(hashes.items()))
@@ -48,10 +48,8 @@ def fingerprint(function: Callable[..., Any]) -> dict[str, str]:
 
 @functools.cache
 def module_fingerprint(name: str) -> dict[str, str]:
-    """The fingerprint of a module that is too heavy to import here.
-
-    It includes the project's modules that the module imports.
-    """
+    """The fingerprint of a module that is too heavy to import here, and of the project's modules
+    that it imports."""
     hashes: dict[str, str] = {}
     _follow_imports(ast.parse(f"from {name} import *"), "", hashes)
     return dict(sorted(hashes.items()))
@@ -59,10 +57,10 @@ def module_fingerprint(name: str) -> dict[str, str]:
 
 @functools.cache
 def methods_fingerprint(kind: type) -> dict[str, str]:
-    """The fingerprint of the methods of a class and its bases, so far as they are project code.
+    """The fingerprint of the methods of a class and its bases, as far as they are project code.
 
-    For objects whose fields are known by value: the defaults of a class, its checks by pydantic and
-    `recipe_identity` have already had their effect on these, and do not count.
+    It is for objects whose fields are recorded by value. Class defaults, pydantic validators and
+    `recipe_identity` have already had their effect on those values and do not count.
     """
     hashes: dict[str, str] = {}
     for base in kind.__mro__:
@@ -73,7 +71,7 @@ def methods_fingerprint(kind: type) -> dict[str, str]:
 
 
 def _methods(kind: type) -> Iterator[Callable[..., Any]]:
-    """The functions that the body of a class defines, without those listed above."""
+    """The functions defined in the body of a class, without those that do not count."""
     checks = {"recipe_identity"}
     if issubclass(kind, BaseModel):
         decorators = kind.__pydantic_decorators__
@@ -109,11 +107,11 @@ def is_project_object(value: Any) -> bool:
 
 
 def held_by(value: Any) -> dict[str, Any]:
-    """What a callable or an object of the project holds beside its code, by name.
+    """What a callable or an object of the project holds besides its code, by name.
 
-    Of a function within a function: the outer variables that it uses, without itself. Of a bound
-    method: its object. Of a partial: its function and arguments. Of a dataclass or a pydantic
-    model: its fields. Of anything else: nothing.
+    For a nested function: the outer variables that it uses, except itself. For a bound method: its
+    object. For a partial: its function and arguments. For a dataclass or a pydantic model: its
+    fields. For anything else: nothing.
     """
     if inspect.isfunction(value):
         nonlocals = inspect.getclosurevars(value).nonlocals
@@ -157,18 +155,15 @@ def _follow(thing: Any, hashes: dict[str, str]) -> None:
 
 
 def _is_built_in(thing: Any) -> bool:
-    """Whether Python itself has it, as `int` and `str.strip`.
-
-    Then there is no source to read.
-    """
+    """Whether it is built into Python, like `int` and `str.strip`, and so has no source."""
     is_class = inspect.isclass(thing) and thing.__module__ == "builtins"
     return is_class or inspect.isbuiltin(thing) or inspect.ismethoddescriptor(thing)
 
 
 def _reach(name: str, value: Any, hashes: dict[str, str]) -> None:
-    """Add what a mentioned name stands for, and all that it holds.
+    """Add the value of a mentioned name, and everything that it holds.
 
-    Project code is followed, a constant counts by value, item by item.
+    Project code is followed; a constant counts by value, item by item.
     """
     value = inspect.unwrap(value)  # functools.cache and the like wrap the function
     if inspect.isfunction(value) or inspect.isclass(value):
@@ -197,10 +192,10 @@ def _reach(name: str, value: Any, hashes: dict[str, str]) -> None:
 
 
 def _follow_imports(tree: ast.AST, package: str, hashes: dict[str, str]) -> None:
-    """Add the modules that are imported inside a function, or in a module that counts whole.
+    """Add the modules that are imported inside a function, or in a module that counts as a whole.
 
-    For `from tasks.x import y` there, all of tasks.x counts, and tasks.x.y if it is a module.
-    Relative imports are those of `package`.
+    `from tasks.x import y` adds all of tasks.x, and tasks.x.y if that is a module. Relative imports
+    are resolved against `package`.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -214,7 +209,7 @@ def _follow_imports(tree: ast.AST, package: str, hashes: dict[str, str]) -> None
 
 
 def _follow_module(name: str, hashes: dict[str, str]) -> None:
-    """Add a module and the project's modules that it imports, if it is one of the project."""
+    """Add a module of the project and the project's modules that it imports; ignore any other."""
     if name.split(".")[0] not in PACKAGES or name in hashes:
         return
     spec = _find(name)
@@ -226,9 +221,9 @@ def _follow_module(name: str, hashes: dict[str, str]) -> None:
 
 
 def _find(name: str) -> ModuleSpec | None:
-    """Where a module is, found without importing it; None for a name in a module.
+    """Find a module without importing it; None for a name inside a module.
 
-    To look for it, Python imports its parent. This has to be a package, because importing a module
+    To find it, Python imports its parent. The parent must be a package, because importing a module
     may take seconds.
     """
     parent = name.rpartition(".")[0]
@@ -249,7 +244,7 @@ def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, A
 
 
 def _global(node: ast.expr, namespace: dict[str, Any]) -> tuple[str, Any] | None:
-    """The name and value of `x`, `module.x` or `package.module.x` that stands for a global."""
+    """The name and value of `x`, `module.x` or `package.module.x` if it is a global."""
     if isinstance(node, ast.Name) and node.id in namespace:
         return node.id, namespace[node.id]
     if isinstance(node, ast.Attribute):
@@ -277,9 +272,7 @@ def _parse(thing: Any) -> ast.AST:
 
 @functools.cache
 def _module(path: str, loaded: ModuleType | int) -> ast.AST:
-    """A module's syntax tree, read once per import.
-
-    Edits during a run do not change the code that runs.
+    """A module's syntax tree, parsed once per import: edits during a run do not change its code.
 
     `loaded` is the module, or the modification time of its file if it is not imported here.
     """
@@ -287,11 +280,8 @@ def _module(path: str, loaded: ModuleType | int) -> ast.AST:
 
 
 def _bare(tree: ast.AST) -> ast.AST:
-    """The tree without docstrings, descriptions of pydantic's fields, decorators, annotations and
-    signatures by `@overload`.
-
-    None of these changes what a function yields.
-    """
+    """The tree without anything that cannot change what a function returns: docstrings,
+    descriptions of pydantic's fields, decorators, annotations and signatures by `@overload`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Field", "pydantic.Field"):
             node.keywords = [word for word in node.keywords if word.arg != "description"]
@@ -315,7 +305,7 @@ def _bare(tree: ast.AST) -> ast.AST:
 
 
 def _is_overload(statement: ast.stmt) -> bool:
-    """Whether this is a signature for type checkers, of a function that is defined below it."""
+    """Whether this is an `@overload`: a type signature of a function defined below it."""
     if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return False
     for decorator in statement.decorator_list:

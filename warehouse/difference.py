@@ -1,8 +1,8 @@
 """Where two runs begin to differ: the first table whose recipe or rows are not the same, and why.
 
 Ids and sampling seeds derive from addresses, which begin with the run's name. So rows are compared
-without seeds and without the runs' names, and an id of one run is the same as one id of the other
-run, wherever either appears.
+without seeds and run names, and every id of one run must stand for the same id of the other
+wherever either appears.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NOTHING = "(none)"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first table that differs. `equal` tables, made before it, are the same.
+    """The first table that differs. `equal` is the number of tables before it that are the same.
 
     `parts` has one row per part of its recipe that differs: what, name, one, other. If the recipes
-    are the same, `row` is the number of the first row that differs, from 0, and `columns` has its
-    columns that differ: column, one, other.
+    are the same, `row` is the number of the first row that differs, from 0, and `columns` lists the
+    columns that differ in it: column, one, other.
     """
 
     place: str
@@ -42,7 +42,7 @@ class Difference:
 
 
 class Ids:
-    """Which id of one run stands for which of the other: pairs in the order in which they appear.
+    """Which id of one run stands for which of the other, in the order in which pairs appear.
 
     >>> ids = Ids()
     >>> one, other, third = "0" * 32, "1" * 32, "2" * 32
@@ -55,7 +55,7 @@ class Ids:
         self._ours: dict[str, str] = {}
 
     def are_same(self, one: Any, other: Any) -> bool:
-        """Whether two values are equal, or are ids that appear only together."""
+        """Whether two values are equal, or are ids that stand for each other."""
         if isinstance(one, list) and isinstance(other, list):
             pairs = zip_longest(one, other)
             return len(one) == len(other) and all(self.are_same(*pair) for pair in pairs)
@@ -106,8 +106,11 @@ def _only_in(place: str, one: str, other: str) -> Row:
 def _compare(
     table: Table, counterpart: Table, num_equal: int, own: tuple[str, str], ids: Ids
 ) -> Difference | None:
-    """The difference between two tables. `own` is what both runs' ids and addresses begin with: a
-    fork's rows and recipes may name the run it came from."""
+    """The difference between two tables, or None.
+
+    `own` holds the prefixes of both runs' ids and addresses, since a fork's rows and recipes may
+    name the run it came from.
+    """
     place = within(table.address)
     parts = [
         *recipe_differences(table, counterpart),
@@ -126,7 +129,7 @@ def _compare(
 
 
 def _input_differences(table: Table, counterpart: Table, own: tuple[str, str]) -> Iterator[Row]:
-    """Tables that only one of two tables was made from, or that other runs made with other rows.
+    """Inputs that only one of two tables has, or that other runs made with other rows.
 
     The runs' own tables were compared before, row by row.
     """
@@ -159,7 +162,7 @@ def _rows(table: Table, own: tuple[str, str]) -> Iterator[Row]:
 
 
 def _renamed(value: Any, own: tuple[str, str]) -> Any:
-    """The value without the name of a run at the beginning of every id."""
+    """The value with the run's name removed from the beginning of every id."""
     if isinstance(value, str):
         return within(value) if value.startswith(own) else value
     if isinstance(value, list):

@@ -48,8 +48,9 @@ class Draft:
 
     Rows go to Parquet files of about 256 MiB, other files under `files`.
 
-    A file beside the folder is locked while its process lives, so that drafts of killed processes
-    can be recognised. It is a file because NFS grants locks only on files open for writing.
+    A file beside the folder is locked while its process lives, which tells drafts of killed
+    processes from live ones. The folder itself cannot be locked: NFS grants locks only on files
+    open for writing.
     """
 
     def __init__(self, folder: Path, schema: Schema) -> None:
@@ -65,10 +66,7 @@ class Draft:
         self.awaited: dict[str, Callable[[Path], object]] = {}
 
     def later(self, name: str, write: Callable[[Path], object]) -> None:
-        """Publish the table without the folder `name` of its `files`.
-
-        `write` fills that folder afterwards.
-        """
+        """Publish without the folder `name` of the table's files; `write` fills it afterwards."""
         self.awaited[name] = write
 
     @property
@@ -77,9 +75,8 @@ class Draft:
         return self.folder / FILES
 
     def write(self, chunk: Chunk) -> None:
-        """Append rows: dicts, an Arrow table, or a whole Parquet file.
-
-        A Parquet file becomes a part of its own.
+        """Append rows: dicts, an Arrow table, or a whole Parquet file, which becomes a separate
+        part.
 
         Raises ValueError, naming table and column, for a column that the schema lacks or a null
         that it forbids.
@@ -158,7 +155,7 @@ class Draft:
             ) from problem
 
     def _misfit(self, rows: Sequence[Mapping[str, Any]]) -> str:
-        """The first column whose values do not have its type."""
+        """The first column with a value that does not fit its type."""
         for column in self.schema.columns:
             try:
                 pa.array([row.get(column.name) for row in rows], column.type)
@@ -188,7 +185,7 @@ class Draft:
         return contents
 
     def hash_folder(self, folder: Path) -> str:
-        """The function `hash_folder`, with hashes that `finish` then need not compute again."""
+        """Like the function `hash_folder`, but keeps the hashes of files for `finish`."""
         return hash_folder(folder, self._hashed)
 
     def _hashed(self, paths: Sequence[Path]) -> list[str]:
@@ -218,7 +215,7 @@ def _is_finite(value: Any) -> bool:
 
 
 class Shards:
-    """What a long stage has made so far, in parts that are complete or absent.
+    """The results of a long stage so far, in parts that are complete or absent.
 
     The same recipe finds them on resume.
     """
@@ -231,8 +228,9 @@ class Shards:
     def rows(self, section: str) -> list[Row]:
         """All rows of a section's parts.
 
-        A part that is no whole Parquet file is removed, so its rows are recomputed. Raises OSError,
-        naming the part, if the disk fails to read it; it is then left for the next try.
+        A part that is not a complete Parquet file is removed, so its rows are recomputed. Raises
+        OSError, naming the part, if the disk fails to read it; the part is then left for the next
+        attempt.
         """
         rows = []
         for path in sorted(self.folder.glob(f"{section}-*.parquet")):
@@ -273,15 +271,17 @@ def hash_bytes(data: bytes | memoryview) -> str:
 
 
 def hash_json(value: Any) -> str:
-    """The hash of a value's JSON; the order of keys does not count. Raises TypeError for a value
-    that JSON cannot hold."""
+    """The hash of a value's JSON, whatever the order of its keys.
+
+    Raises TypeError for a value that JSON cannot represent.
+    """
     return hash_bytes(
         json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     )
 
 
 def unit_draw(*identity: Any) -> float:
-    """A number from 0 up to 1 that looks drawn at random, but is always the same for an identity.
+    """A pseudo-random number in [0, 1), always the same for an identity.
 
     >>> round(unit_draw(0, "task-1"), 4)
     0.2336
@@ -307,8 +307,10 @@ def hash_folder(folder: Path, hashed: Callable[[Sequence[Path]], list[str]] = ha
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, and wait until it is on the disk. Raises TypeError for a value that
-    JSON cannot hold, OSError if the file cannot be written."""
+    """Write a value as JSON, and wait until it is on the disk.
+
+    Raises TypeError for a value that JSON cannot represent, OSError if the file cannot be written.
+    """
     with open(path, "w", encoding="utf-8") as file:
         json.dump(value, file, indent=1, ensure_ascii=False)
         file.flush()
@@ -328,7 +330,7 @@ def seal_of(recipe: dict[str, Any]) -> str:
 
 
 def is_sealed(recipe: dict[str, Any]) -> bool:
-    """Whether a recipe that was read from its file is the one that was written."""
+    """Whether a recipe that was read from its file is unchanged since it was written."""
     return recipe.get(SEAL) == _seal_of_parsed(recipe)
 
 
@@ -354,7 +356,7 @@ def to_chunks(
 ) -> Iterator[Chunk]:
     """Gather single rows into lists of at most `size`.
 
-    Arrow tables and Parquet files pass as they are.
+    Arrow tables and Parquet files pass through unchanged; record batches become tables.
     """
     chunk: list[Mapping[str, Any]] = []
     for row in rows:

@@ -26,7 +26,7 @@ QUOTED = re.compile(r'[",\r\n]|^\s|\s$|^$')
 
 
 def csv_lines(reader: pa.RecordBatchReader) -> Iterator[str]:
-    """CSV by RFC 4180 with a header, except that lines end in a single newline."""
+    """CSV with a header as in RFC 4180, except that lines end in a single newline."""
     yield _csv_line(reader.schema.names)
     for row in _rows(reader):
         yield _csv_line(row)
@@ -128,7 +128,7 @@ def _json_value(value: Any) -> Any:
         return [_json_value(item) for item in value]
     value = _plain(value)
     if isinstance(value, Decimal):
-        # a number only if JSON's reader gets the same number back
+        # a number only if a reader of the JSON gets the same number back
         if Decimal(repr(float(value))) == value:
             return float(value)
         return str(value)

@@ -1,13 +1,13 @@
 """Fork a run after an iteration.
 
-The new run shares the files of those tables and rebuilds none of them.
+The new run shares the files of the tables up to that iteration and rebuilds none of them.
 
 The files are hard links, so nothing is copied. Cleaning or rebuilding a table of one run does not
 affect the other: published files are replaced or removed, never edited. Recipes are copied, with
 the new run's name in the addresses of inputs. Tables of the shared iterations are marked as
 inherited: they stay fresh whatever the settings are now (`Freshness`), so a fork can continue with
-other settings from the next iteration on. Tables outside iterations follow the rule of every run,
-which finds them fresh under the new name.
+other settings from the next iteration on. Tables outside iterations follow the usual rule, which
+finds them fresh under the new name.
 
 Rows are unchanged: a policy that the first run trained keeps that run's name, and seeds derived
 from addresses are the ones used for sampling. `Table.file` finds a policy's files at its table's
@@ -54,15 +54,15 @@ class Fork:
 
 
 def check(store: Store, run: str, new: str, iteration: int) -> None:
-    """Raise ValueError if the run or iteration does not exist or has files that are still to be
-    written, or if the run `new` exists or no run can have its name."""
+    """Raise ValueError if the run or iteration does not exist or has files still to be written, or
+    if the name `new` is taken or invalid."""
     _shared(store, run, iteration)
     if store.folder(check_run_name(new)).exists():
         raise ValueError(f"there is a run {new!r} already; fork {run!r} under another name")
 
 
 def fork(store: Store, run: str, new: str, iteration: int, kept: dict[str, Any]) -> Fork:
-    """Make the run `new` from `run` up to and including an iteration, whole or not at all.
+    """Make the run `new` from `run` up to and including an iteration, all or nothing.
 
     `kept` holds the JSON files to write beside its tables, by name.
 
@@ -113,7 +113,8 @@ def _shared(store: Store, run: str, iteration: int) -> list[Table]:
     """All tables that a fork after an iteration shares.
 
     These are the tables of this and earlier iterations, and those outside iterations that depend on
-    no later one, but no orphaned updates, and no labels: people gave them to the run.
+    no later one. Orphaned updates are left out, and so are labels, which people gave to the source
+    run.
     """
     orphaned = store.orphaned(run)
     tables = [

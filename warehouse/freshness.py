@@ -1,7 +1,7 @@
 """Which published tables are fresh, and which are rebuilt.
 
-Resuming, retrying, rerunning and `why` work alike: the flow runs again, and at every stage one of
-the rules below inspects the table published there.
+Resuming, retrying, rerunning and `why` work the same way: the flow runs again, and at every stage
+one of the rules below inspects the table published there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from warehouse.draft import hash_json
 from warehouse.table import Damaged, Table
 
 Recipe = dict[str, Any]
-# a stage's call in another store, on other tables
+# calls a stage again in another store, on other tables
 Again = Callable[[Any, Callable[[Table], Table]], Table]
 NEVER_MADE = "never made"
 # in the recipe of a table that a forked run shares: from which run, after which iteration
@@ -22,16 +22,13 @@ INHERITED = "inherited"
 
 
 class Freshness:
-    """The rule of every run.
-
-    A table is fresh if the same recipe made it and its bytes are those published.
-    """
+    """The usual rule: a table is fresh if the same recipe made it and its bytes are unchanged."""
 
     builds = True  # False: nothing is built or written
 
     @property
     def frees(self) -> bool:
-        """Whether every fresh table was checked, so that what it superseded may be removed."""
+        """Whether every fresh table was checked, and so what it superseded may be removed."""
         return self.builds
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
@@ -58,7 +55,7 @@ class Freshness:
         return next(iter(made.problems()), None)
 
     def notes(self) -> Recipe:
-        """What else to record in the recipe of a table made under this rule."""
+        """Further entries for the recipe of a table made under this rule."""
         return {}
 
     def passed(
@@ -72,13 +69,13 @@ class Freshness:
 
 @dataclass
 class Playing(Freshness):
-    """The rule while a flow is played: it makes one table at an address."""
+    """The rule while a flow is played: the flow may make only one table at an address."""
 
     _keys: dict[str, str] = field(default_factory=dict, init=False)
 
     @property
     def reached(self) -> Set[str]:
-        """The addresses that the flow has come to."""
+        """The addresses that the flow has reached."""
         return self._keys.keys()
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
@@ -99,10 +96,7 @@ class Playing(Freshness):
 
 
 def key_of(recipe: Recipe) -> str:
-    """A hash of everything that determines a table.
-
-    That is the stage, code, columns, parameters, and inputs by content.
-    """
+    """A hash of what determines a table: stage, code, columns, parameters and content of inputs."""
     identity = {name: recipe[name] for name in ("stage", "code", "columns", "params")}
     inputs = {name: table["content_hash"] for name, table in recipe["inputs"].items()}
     return hash_json({**identity, "inputs": inputs})
@@ -114,9 +108,9 @@ def why_stale(old: Recipe, new: Recipe) -> str:
 
 
 def changes(old: Recipe, new: Recipe) -> Iterator[str]:
-    """All differences between two recipes, most telling first.
+    """Yield all differences between two recipes, most telling first.
 
-    Settings, prompts and SQL, then inputs, then code.
+    Settings, prompts and SQL come first, then inputs, columns and code.
     """
     yield from changed_settings(old, new)
     yield from _changed_names("input", dict(inputs(old)), dict(inputs(new)))
@@ -157,9 +151,9 @@ def _changed_values(where: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def inputs(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """(address, content hash) of every table that a recipe reads.
+    """Yield (address, content hash) of every table that a recipe reads.
 
-    Tables count however deep they are in its parameters.
+    This includes tables at any depth in its parameters.
     """
     values = [*recipe.get("inputs", {}).values(), *recipe.get("params", {}).values()]
     for source in _tables_in(values):

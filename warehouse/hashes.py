@@ -34,21 +34,21 @@ def remembered_hash(folder: Path, memory: Path) -> str:
 
 
 def hash_once(folder: Path) -> str:
-    """`warehouse.draft.hash_folder`, for which a process reads each file once."""
+    """`warehouse.draft.hash_folder`, reading each file only once per process."""
     value, fresh = _hash(folder, _read_by_this_process)
     _read_by_this_process.update(fresh)
     return value
 
 
 def model_identity(model: str) -> str:
-    """How a recipe knows a model: one in a folder by its content, wherever the folder is; any other
-    by its name on the hub."""
+    """How recipes identify a model: by its content if it is a folder, wherever that is, else by its
+    name on the hub."""
     folder = Path(model)
     return hash_once(folder) if folder.is_dir() else model
 
 
 def _hash(folder: Path, known: Known) -> tuple[str, Known]:
-    """The hash of a folder, and the hashes known now: of settled files alone."""
+    """The hash of a folder, and the known hashes with those of its settled files."""
     now = time.time_ns()
     entries = []
     fresh = dict(known)

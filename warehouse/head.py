@@ -1,10 +1,10 @@
 """One head for a store whose engines are on several machines.
 
-Only one machine may publish tables of a store: locks of a network file system may hold on one
-machine alone. So the flow's machine notes itself in `head.json`, again and again while it works; a
-second machine is refused until that note is old. Flows of the same machine share it: their locks
-work. A machine that was suspended or cut off for that long, and finds the note of another one when
-it comes back, publishes no more.
+Only one machine may publish tables of a store, because a network file system may not enforce locks
+across machines. So the flow's machine writes a note to `head.json` and renews it while it works; a
+second machine is refused until that note is old. Flows on the same machine share it, because locks
+work between them. A machine that was suspended or cut off for that long, and finds the note of
+another one when it comes back, stops publishing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def head_of(store: Store) -> Iterator[None]:
     path = store.root / HEAD
     _check(path, own)
     _write(store, own)
-    # two machines that begin at once: the last writer stays, the other finds that out here
+    # if two machines begin at once, the last writer stays head, and the other finds out here
     time.sleep(min(1.0, BEAT_S / 10))
     _check(path, own)
     ended = threading.Event()
@@ -53,7 +53,7 @@ def head_of(store: Store) -> Iterator[None]:
 
 def _beat(store: Store, own: dict[str, str], ended: threading.Event) -> None:
     while not ended.wait(BEAT_S):
-        # a full disk is told by the stage that it stops
+        # a full disk is reported by the stage that it stops
         with contextlib.suppress(OSError):
             there = _read(store.root / HEAD)
             if there is not None and not _is_by(own, there):
@@ -105,7 +105,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _boot() -> str:
-    """What tells machines of one name apart, as containers may have."""
+    """An id that tells apart machines of the same name, as containers may be; "" if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,10 +1,8 @@
-"""DuckDB for a server.
-
-It has the views of one run, or of all runs of a store, over the files that are published now.
+"""DuckDB for a server: views of one run, or of all runs of a store, over the files published now.
 
 The views have the same names and columns as those in `warehouse.query`, so a statement shown here
-also works in `selfplay sql`. But they list their files: nothing is globbed, and other runs cost
-nothing.
+also works in `selfplay sql`. Unlike those, they list their files: nothing is globbed, and other
+runs cost nothing.
 """
 
 from __future__ import annotations
@@ -74,9 +72,8 @@ class Lake:
     ) -> Answer:
         """The rows of one statement over the views of `run`, or of the tables `near` if given.
 
-        DuckDB spends time on every file, even if it yields no row. Raises duckdb.Error on bad SQL.
-
-        Retries once if a table is republished while it is read.
+        `near` saves time, since DuckDB spends some on every file, even one that yields no row.
+        Raises duckdb.Error on bad SQL. Retries once if a table is republished while it is read.
         """
         started = time.perf_counter()
         rows = self._again(lambda: self._rows(run, sql, parameters, near))
@@ -116,7 +113,7 @@ class Lake:
         """The database schema with the run's views over what is published now."""
         runs = self._runs(run)
         listings = [self.catalogue.tables(name) for name in runs]
-        # updates that the flow no longer reaches are of no policy: no view counts them
+        # updates that the flow no longer reaches belong to no policy: no view counts them
         orphaned = {address for name in runs for address in self.store.orphaned(name)}
         with self._lock:
             seen, name = self._seen.get(run, ([], f"run {len(self._seen)}"))
@@ -170,11 +167,8 @@ class Lake:
 
 
 def source_of(schema: Schema, tables: list[Table]) -> str:
-    """What a view reads.
-
-    It reads the files as they are if all have this code's columns, else with nulls in missing
-    columns.
-    """
+    """What a view selects from: the files as they are if all have this code's columns, else the
+    files with nulls in missing columns."""
     empty = f"main.empty_{schema.name}"
     if not tables:
         return empty

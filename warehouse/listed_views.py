@@ -1,9 +1,10 @@
-"""Views for one statement over the files of the tables that it names.
+"""Views for one statement, over the files of the tables that it names.
 
-A view of `warehouse.duckdb` looks for its files in every folder of every run, and so does every
-view that it is built on: over hundreds of runs a query takes minutes, though it names one table.
-These views name their files, found in one pass over the folders for all of them. They lie in the
-schema `temp`, before those of the file; a view that a statement does not name stays as it is.
+A view of `warehouse.duckdb` searches every folder of every run for its files, and so does every
+view that it is built on: over hundreds of runs, a query takes minutes even if it names one table.
+These views list their files, which are found for all of them in one pass over the folders. They are
+in the schema `temp`, which DuckDB searches before the views of the file; a view that a statement
+does not name stays as it is.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ DESCRIBING = re.compile(r"information_schema|duckdb_\w+\s*\(|pg_catalog|show\s",
 
 
 def needed(statement: str, made_of: dict[str, str]) -> list[str]:
-    """The views that a statement names, and those that they are built on, in the order of
-    `made_of`: the SQL of every view by name. None of them for a statement that may list views,
-    which would then appear twice.
+    """The views that a statement names and those that they are built on, in the order of `made_of`.
+
+    `made_of` has the SQL of every view by name. Returns none for a statement that may list views,
+    because each would appear in the list twice.
 
     >>> made_of = {"a": "from 'file'", "b": "from a", "c": "from a"}
     >>> needed("select * from B", made_of)
@@ -45,8 +47,8 @@ def needed(statement: str, made_of: dict[str, str]) -> list[str]:
 
 
 def part_files(runs: Path, kinds: set[str]) -> dict[str, list[str]]:
-    """The Parquet files of all tables of some kinds, by kind, ordered by path; of what lies in
-    the folder `runs`, published tables only."""
+    """The Parquet files of all published tables of some kinds in the folder `runs`, by kind,
+    ordered by path."""
     of_kind: defaultdict[str, list[str]] = defaultdict(list)
     for folder, name in _tables(runs):
         if folder.startswith(f"{runs}/{EMPTY}/"):
@@ -60,7 +62,7 @@ def part_files(runs: Path, kinds: set[str]) -> dict[str, list[str]]:
 
 
 def _tables(folder: Path | str) -> Iterator[tuple[str, str]]:
-    """Path and name of every folder of a table below a folder."""
+    """Yield path and name of every table's folder below a folder."""
     try:
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
@@ -75,15 +77,17 @@ def _tables(folder: Path | str) -> Iterator[tuple[str, str]]:
 
 
 def have_columns(schema: Schema, files: list[str]) -> bool:
-    """Whether the tables of all files were written with the columns of this code, by their
-    recipes."""
+    """Whether the tables of all files have the columns of this code, according to their recipes."""
     ours = hash_json(str(schema.arrow))
     return all(_columns(folder) == ours for folder in {os.path.dirname(file) for file in files})
 
 
 def source_of(files: list[str], empty: str | None) -> str:
-    """What a view over some files reads. `empty` names a table without rows that has all columns,
-    if any file may lack some: every file is then opened twice."""
+    """What a view over some files selects from.
+
+    If any file may lack columns, `empty` names a table without rows that has them all; every file
+    is then opened twice.
+    """
     listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     if empty is None:
         return f"read_parquet([{listed}], filename = true, hive_partitioning = false)"
@@ -95,7 +99,7 @@ def source_of(files: list[str], empty: str | None) -> str:
 
 
 def _columns(folder: str) -> str | None:
-    """The hash of a table's columns by its recipe, if that can be read."""
+    """The hash of a table's columns from its recipe; None if the recipe cannot be read."""
     try:
         recipe = json.loads(Path(folder, RECIPE).read_bytes())
     except (FileNotFoundError, ValueError):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-LOOK_S = 60.0  # how long others may look at a free lock, as `held` does, on a busy machine
+LOOK_S = 60.0  # how long others may inspect a free lock, as `held` does, on a busy machine
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def hold(folder: Path, address: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def share(folder: Path, name: str) -> Iterator[None]:
-    """Hold a lock that others may hold, too."""
+    """Hold a lock that others may hold at the same time."""
     folder.mkdir(exist_ok=True)
     with open(_file(folder, name), "a") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
@@ -51,9 +51,9 @@ def share(folder: Path, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(folder: Path, name: str) -> Iterator[None]:
-    """Hold a lock of `share` without others, who wait for its end.
+    """Hold a lock of `share` exclusively; others wait until it is released.
 
-    Raises BlockingIOError if somebody holds it.
+    Raises BlockingIOError if anybody holds it.
     """
     folder.mkdir(exist_ok=True)
     with open(_file(folder, name), "a") as file:
@@ -85,7 +85,7 @@ def check_free(folder: Path, address: str) -> None:
 
 
 def held(folder: Path) -> Iterator[dict[str, Any]]:
-    """address, pid, host and since (s since the epoch) of every held lock."""
+    """Yield address, pid, host and since (s since the epoch) of every held lock."""
     for path in sorted(folder.iterdir()):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError), open(path) as file:
             try:
@@ -97,7 +97,7 @@ def held(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _locked(folder: Path, address: str) -> TextIO:
     path = _file(folder, address)
-    patience_s = [0.0, 0.02, 0.1, 0.0]  # a lock may be about to be given back
+    patience_s = [0.0, 0.02, 0.1, 0.0]  # a lock may be about to be released
     looked_at_until = time.monotonic() + LOOK_S
     text = ""
     while patience_s:
@@ -119,7 +119,7 @@ def _locked(folder: Path, address: str) -> TextIO:
 
 
 def _may_share(file: TextIO) -> bool:
-    """True if nobody holds a lock, though others may look at it as `held` does."""
+    """Whether nobody holds the lock exclusively; others may be inspecting it, as `held` does."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

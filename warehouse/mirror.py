@@ -5,9 +5,8 @@ runs/RUN/mirror.json                 which run has this name; whoever creates it
 runs/RUN/iter-003/.../recipe.json    a table; created after its files, and only if absent
 runs/RUN/request.json ...            what the run keeps beside its tables; the latest push wins
 
-A recipe is the commit: before it exists no reader knows of the table. So a push that was
-interrupted shows the tables that it completed, in the order in which they were made, and nothing
-else.
+A recipe is the commit: before it exists, no reader knows of the table. So an interrupted push
+shows the tables that it completed, in the order in which they were made, and nothing else.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ CREDENTIALS = (
 
 
 def open_mirror(url: str) -> ObjectStore:
-    """The bucket at s3://, gs:// or az://, or the folder at a path, which is created.
+    """The bucket at s3://, gs:// or az://, or the folder at a path, which is created if needed.
 
     Raises ValueError for an address that is none of these.
     """
@@ -81,9 +80,9 @@ def open_mirror(url: str) -> ObjectStore:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Explain a failure of the bucket in words, after `what` could not be done.
+    """Turn an error of the bucket into a RuntimeError that says `what` could not be done, and why.
 
-    Raises RuntimeError in its place. Errors of files of the store pass as they are.
+    Errors of files of the store pass through unchanged.
     """
     from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
@@ -103,10 +102,10 @@ def explained(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def transfers(store: Store, run: str, done: str) -> Iterator[ThreadPoolExecutor]:
-    """Threads for the transfers of a run, which nobody else pushes or pulls meanwhile.
+    """Yield threads for the transfers of a run, locked against any other push or pull.
 
-    Raises RuntimeError if somebody does, and, saying that the run cannot be `done` ("pushed",
-    "pulled"), if the bucket fails.
+    Raises RuntimeError if it is being pushed or pulled already, or if the bucket fails; the message
+    then says that the run cannot be `done` ("pushed", "pulled").
     """
     with (
         store.lock(str(Address(run, table="mirror"))),
@@ -124,7 +123,7 @@ def _first_line(problem: Exception) -> str:
 
 
 def object_key(content_hash: str) -> str:
-    """Where a file with this hash lies.
+    """The key of the file with this hash.
 
     >>> object_key("abcdef0123456789abcdef0123456789")
     'objects/ab/abcdef0123456789abcdef0123456789'
@@ -143,7 +142,7 @@ def kept_key(run: str, name: str) -> str:
 
 
 def kind_of(table: str, name: str) -> str:
-    """Which part of a run a file is: rows and what belongs to them, weights, or optimizer state.
+    """The kind of a run's file: rows and what belongs to them, weights, or optimizer state.
 
     >>> kind_of("updates", "files/update/optimizer/rank-0.bin")
     'optimizer state'
@@ -175,7 +174,7 @@ class Owner:
         return cls(uuid.uuid4().hex, VERSION, socket.gethostname(), time.time())
 
     def as_json(self) -> bytes:
-        """The JSON in which a mirror holds the owner; `owner_of` reads it."""
+        """The owner as JSON, as a mirror stores it and `owner_of` reads it."""
         return json.dumps(vars(self), indent=1).encode()
 
 
@@ -209,7 +208,7 @@ def owner_of(bucket: ObjectStore, run: str) -> Owner | None:
 def read(bucket: ObjectStore, key: str) -> tuple[bytes, dict[str, str]] | None:
     """A small object, and the marks by which a conditional write recognises it; None if absent.
 
-    Raises Damaged for an object of more than MOST_BYTES, which is none of ours.
+    Raises Damaged for an object of more than MOST_BYTES, which no push can have written.
     """
     import obstore
 
@@ -236,7 +235,7 @@ def read_json(bucket: ObjectStore, key: str) -> dict[str, Any] | None:
 
 
 def parse_json(key: str, data: bytes) -> dict[str, Any]:
-    """The JSON object in `data`, which came from `key`. Raises Damaged if it is none."""
+    """The JSON object in `data`, which came from `key`. Raises Damaged if it is something else."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -247,10 +246,10 @@ def parse_json(key: str, data: bytes) -> dict[str, Any]:
 
 
 def create(bucket: ObjectStore, key: str, data: bytes) -> bool:
-    """Write an object if there is none yet; False if there is another one.
+    """Write an object unless there is one; returns False if there is one with other data.
 
-    Of racing callers with different data one wins. An object with the same data may be our own: the
-    client asks again if an answer is late, and then finds what its first request wrote.
+    Of racing callers with different data, one wins. An object with the same data may be our own: a
+    client that retries after a late response finds what its first request wrote.
     """
     import obstore
     from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
@@ -262,7 +261,7 @@ def create(bucket: ObjectStore, key: str, data: bytes) -> bool:
         except (AlreadyExistsError, PreconditionError):
             return bytes(obstore.get(bucket, key).bytes()) == data
         except GenericError:
-            # S3 answers 409 to one of two writes at once: neither may have won yet
+            # S3 answers 409 to one of two concurrent writes: possibly neither has won yet
             if not remaining:
                 raise
             time.sleep(0.05 * (MOST_TRIES - remaining))
@@ -270,7 +269,7 @@ def create(bucket: ObjectStore, key: str, data: bytes) -> bool:
 
 
 def replace(bucket: ObjectStore, key: str, data: bytes, marks: dict[str, Any]) -> bool:
-    """Write over the object that `read` marked; False if it was replaced meanwhile."""
+    """Overwrite the object that `read` marked; returns False if it was replaced meanwhile."""
     import obstore
     from obstore.exceptions import PreconditionError
 
@@ -329,10 +328,10 @@ def _is_inside(path: str) -> bool:
 
 
 def check_recipe(address: str, recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe from a mirror, which anybody may have written: refuse what could do harm here.
+    """Return a recipe from a mirror, which anybody may have written, unless it could do harm here.
 
-    Raises Damaged for one without the published parts, of another kind than its address says, with
-    another seal, or with a file outside its table's folder.
+    Raises Damaged if it lacks one of the published parts, has another kind than its address says or
+    another seal, or names a file outside its table's folder.
     """
     where = f"{recipe_key(address)} in the mirror"
     if not recipe.keys() >= PUBLISHED or not isinstance(recipe["contents"], dict):
@@ -371,7 +370,7 @@ def _is_file_of_a_table(name: str) -> bool:
 
 
 def without_marks(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe without its seal and without marks of files that were removed since."""
+    """A recipe without its seal and without the marks of files that were removed."""
     contents = {
         name: {key: value for key, value in entry.items() if key != "cleaned"}
         for name, entry in recipe["contents"].items()

@@ -28,7 +28,7 @@ from warehouse.usage import usage_of
 CARD = Path(__file__).parent / "model_card.md.jinja"
 CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
-# what replaces values of the config.json in a folder, given the parameter `yarn` of an update
+# returns what to change in the config.json of a folder, given the parameter `yarn` of an update
 Stretched = Callable[[Path, dict[str, Any]], dict[str, Any]]
 
 
@@ -44,14 +44,15 @@ def write_policy(
     """Copy a role's policy as it was after an iteration (None: the last), and write its card.
 
     Full weights that were trained with stretched positions (YaRN) get a config.json that says so,
-    with what `stretched` returns; in the store, config.json stays the base model's, which every
-    update stretches anew. An adapter has no such file, so its card alone says it.
+    with what `stretched` returns. In the store, config.json stays that of the base model, because
+    every update applies the stretching again. An adapter has no such file, so only its card says
+    it.
 
     Returns the policy's id. `checked` says which tables the run would rebuild now; the card names
     those among the tables that the policy was made from.
 
     Raises ValueError for a role without updates, an iteration that does not exist or a folder that
-    is not empty, Cleaned if the weights were removed, and Damaged if they are not those that were
+    is not empty, Cleaned if the weights were removed, and Damaged if they changed since they were
     published.
     """
     updates = _updates(store, run, role, iteration)
@@ -86,7 +87,7 @@ def _make_readable(folder: Path) -> None:
 
 
 def _write_base(folder: Path) -> None:
-    """Let an adapter name a base in a local folder as it is called from any other folder."""
+    """Make the path of an adapter's base absolute, if the base is a local folder."""
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
         return
@@ -98,8 +99,7 @@ def _write_base(folder: Path) -> None:
 
 
 def _write_positions(folder: Path, positions: dict[str, Any]) -> None:
-    """Write positions into config.json, under the names of the library's old versions, too, if the
-    file has those."""
+    """Write positions into config.json; with old names if an old version of the library made it."""
     path = folder / CONFIG
     config = json.loads(path.read_text(encoding="utf-8"))
     is_old = "rope_theta" in config or "rope_scaling" in config
@@ -216,7 +216,7 @@ def _rows(lake: Lake, run: str, sql: str, **parameters: Any) -> list[dict[str, A
 
 
 def _anywhere(weights: str) -> str:
-    """A model's name, or its folder as it is called from any other folder."""
+    """A model's name, or the absolute path of its folder."""
     if Path(weights).is_dir():
         return str(Path(weights).resolve())
     return weights

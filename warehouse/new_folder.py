@@ -12,7 +12,7 @@ PARTIAL = ".partial"
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write to; what it holds is moved into `folder` when the block has ended.
+    """Yield a folder to write to; its contents are moved into `folder` when the block ends.
 
     After an error or Ctrl-C, `folder` is as it was before. What a killed process left behind is
     removed by the next export to that folder.

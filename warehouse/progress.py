@@ -1,6 +1,6 @@
-"""How far a run is, for a screen that follows it.
+"""How far a run has got, for a screen that follows it.
 
-It is read from the run's tables, its locks and its settings.
+It is read from the run's tables, locks and settings.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from warehouse.catalogue import Catalogue
 from warehouse.schemas import EVALUATIONS, Evaluation
 from warehouse.table import Table
 
-MONITOR = " monitor"  # ends the name of a benchmark that is none
+MONITOR = " monitor"  # the name of a monitor, which is no benchmark, ends in this
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is. What is not known is None; times are in s.
+    """Where a run is. Unknown values are None; times are in s.
 
-    `rows` and `rows_before` are those of the table in work, so far, and those of the last table of
+    `rows` counts the rows so far of the table being built, `rows_before` those of the last table of
     the same name; `rate` is in rows/s. `left_s` is known once an iteration is complete: the mean
-    time of the complete ones, for those that remain.
+    time of the complete ones, times the number that remain.
     """
 
     num_tables: int
@@ -58,8 +58,10 @@ def _of(number: int | None) -> str:
 
 
 def progress(catalogue: Catalogue, run: str) -> Progress:
-    """Where a run is now; for a run that does not exist, no tables. Cheap enough to ask every
-    second: only new recipes are read."""
+    """Where a run is now; no tables for a run that does not exist.
+
+    Cheap enough to ask every second: only new recipes are read.
+    """
     store = catalogue.store
     settings = store.kept(run, "config.json") or {}
     tables = sorted(catalogue.tables(run), key=lambda table: table.recipe.get("started_at", 0.0))
@@ -128,7 +130,7 @@ def _last_score(tables: list[Table]) -> tuple[str | None, float | None]:
 
 
 def _left_s(tables: list[Table], iteration: int | None, iterations: int | None) -> float | None:
-    """The time that the iterations which are not complete will take, by the mean of the others."""
+    """The estimated time of the remaining iterations, by the mean of the complete ones."""
     if iteration is None or iterations is None:
         return None
     spent: dict[int, float] = {}

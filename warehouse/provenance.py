@@ -1,4 +1,4 @@
-"""What the rows of a run were really made with, by the recipes of its tables.
+"""What the rows of a run were really made with, according to the recipes of its tables.
 
 A request or a configuration says what was asked for last. After `rerun --only`, or after code or
 prompts were edited, tables made earlier still hold what their own recipes say.
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a dry run of the flow said: the tables that it would rebuild, and why.
+    """What a dry run of the flow reported: the tables that it would rebuild, and why.
 
     `problem` says why there was no dry run, if there was none.
     """
@@ -114,7 +114,7 @@ def stage_of(table: Table) -> str:
 
 
 def code_version(recipe: Mapping[str, Any]) -> str:
-    """One hash over the code that made a table, its functions' among the parameters included."""
+    """One hash over the code that made a table, including functions among the parameters."""
     code = sorted((part.name, part.value) for part in parts_of(recipe) if part.kind == "code")
     return hash_json(code)[:VERSION]
 
@@ -187,9 +187,9 @@ def within(address: str) -> str:
 def places_of(tables: Sequence[Table]) -> Callable[[str], str]:
     """A function that gives the place of a source among the tables of a run.
 
-    That is its address within the run if this run made it, or one that this run was forked from.
-    Of any other source, such as another run's policy that this run started from, it is the address
-    itself.
+    For a table made by this run, or by one that it was forked from, that is the address within the
+    run. For any other source, such as another run's policy that this run started from, it is the
+    full address.
     """
     own = lineage(Store(tables[0].root), tables[0].at.run) if tables else set()
 
@@ -202,7 +202,7 @@ def places_of(tables: Sequence[Table]) -> Callable[[str], str]:
 
 
 def lineage(store: Store, run: str) -> set[str]:
-    """A run, and the runs that it was forked from, one after the other."""
+    """A run and all runs that it was forked from, directly or not."""
     runs = {run}
     while (origin := store.kept(run, FORK)) and origin["run"] not in runs:
         run = origin["run"]
@@ -243,11 +243,11 @@ def made_from(tables: Sequence[Table], addresses: Iterable[str]) -> list[Table]:
 
 
 def stale(store: Store, tables: Sequence[Table], known: Mapping[str, str]) -> list[Stale]:
-    """The tables that no longer fit what they were made from, in the order of their making.
+    """The tables that no longer fit what they were made from, in the order in which they were made.
 
-    A table is stale if a table or a policy that it was made from was rebuilt since with other
-    rows. `known` gives tables that are stale for another reason, which only a flow can tell: its
-    settings, prompts and code as they are now.
+    A table is stale if a table or policy that it was made from has since been rebuilt with other
+    rows. `known` has tables that are stale for a reason that only a flow can tell: its settings,
+    prompts and code as they are now.
     """
     reasons = dict(known)
     place_of = places_of(tables)
@@ -287,10 +287,10 @@ def _other_policy(table: Table, find: Callable[[str], Table | None]) -> str | No
 
 
 def cost_of(tables: Sequence[Table], addresses: Collection[str]) -> list[Row]:
-    """What the tables at some addresses, and all that is made from them, took when they were made.
+    """What it took to make the tables at some addresses and everything made from them.
 
     One row per stage, and one for all: stale tables, those made from them, optimizer steps, tokens
-    sampled or trained on, hours, hours of GPUs. Tables that were never made cost nothing yet.
+    sampled or trained on, hours, GPU hours. Tables that were never made cost nothing yet.
     """
     first = [table for table in tables if table.address in addresses]
     by_stage: dict[str, list[Table]] = {}

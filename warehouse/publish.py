@@ -2,9 +2,9 @@
 
 FOLDER/README.md                 the card: its header names a configuration for each folder
 FOLDER/conversations/train-*     the default: a rollout as messages, its reward and advantage
-FOLDER/conversations/held_out-*  the same of held-out tasks, not to be trained on
-FOLDER/preferences/train-*       of each group the best and the worst rollout
-FOLDER/findings/train-*          what to know first about the run, by rule
+FOLDER/conversations/held_out-*  the same for held-out tasks, which must not be trained on
+FOLDER/preferences/train-*       the best and the worst rollout of each group
+FOLDER/findings/train-*          what to know first about the run, found by rules
 FOLDER/tasks/train-*.parquet     run, iteration, phase, step, label and the columns of the table
 """
 
@@ -93,7 +93,7 @@ def write_dataset(
     with the columns of `FINDINGS`.
 
     Raises ValueError if the run does not exist or the folder is not empty, and Damaged if a table
-    has no recipe as it was written.
+    has no intact recipe.
     """
     check_recipes(store.without_recipe(run))
     tables = list(store.reached(run))
@@ -201,9 +201,9 @@ def card(
     """The dataset card, as Markdown.
 
     It has a header for `load_dataset`, lineage, gates, selections, scores, and licences of the
-    sources. `counts` has the number of rows of each table that is published, `findings` are rows
-    with the columns of `FINDINGS`, `splits` are those of the conversations, and `sample` is JSON of
-    one to show.
+    sources. `counts` has the number of rows of each published table, `findings` are rows with the
+    columns of `FINDINGS`, `splits` are those of the conversations, and `sample` is an example
+    conversation as JSON.
     """
     lake = Lake(store)
     licences = _rows(lake, run, LICENCES)
@@ -229,7 +229,7 @@ def card(
         },
         findings=findings,
         splits=splits,
-        # no fence of the card's Markdown, and no markup
+        # it must not end the card's code fence, or hold markup
         sample=sample.replace("`", r"\u0060").replace("<", r"\u003c"),
         headline=_headline(_rows(lake, run, QUERIES["evaluations"])),
         stages=Counter(table.recipe["stage"].rsplit(".", 1)[-1].lstrip("_") for table in tables),

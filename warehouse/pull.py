@@ -1,4 +1,4 @@
-"""Copy a run from a mirror into a store: every file is compared with its hash before it counts."""
+"""Copy a run from a mirror into a store; each file is verified by its hash before it counts."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def pull(
 ) -> PullCounts:
     """Copy the tables of a run, with the files of these `kinds`, from a mirror.
 
-    Repeating it continues, also within a file, and fetches what was pushed since. Files that are
+    A repeated pull continues, even within a file, and fetches what was pushed since. Files that are
     left out are marked as cleaned, so that everything made from them stays fresh. `report` gets
     (tables so far, tables in all).
 
     Raises ValueError for a name that no run can have, if the mirror has no such run, if this store
-    has another run of this name, or if tables differ; Damaged for what no push writes, or a file
-    with another hash; RuntimeError if the bucket fails.
+    has another run of this name, or if tables differ; Damaged for anything that no push writes, or
+    a file with another hash; RuntimeError if the bucket fails.
     """
     check_run_name(run)
     pulled = PullCounts()
@@ -122,7 +122,7 @@ def pull(
 
 
 def _check_owner(store: Store, run: str, bucket: ObjectStore) -> None:
-    """Take the name of the mirror's run in this store.
+    """Claim the name in this store for the mirror's run.
 
     Raises ValueError if there is no such run, or if this store has another one of that name.
     """
@@ -157,7 +157,7 @@ def _differs(store: Store, address: str, recipe: Recipe) -> bool:
 
 
 def _wanted(store: Store, address: str, recipe: Recipe, kinds: Collection[str]) -> list[str]:
-    """The files to fetch: of the wanted kinds, and not here yet with the published size."""
+    """The files to fetch: of the wanted kinds, and not yet here with the published size."""
     names = [
         name
         for name, entry in recipe["contents"].items()
@@ -218,10 +218,10 @@ def _fetch_all(
 def _fetch(
     bucket: ObjectStore, folder: Path, entry: dict[str, Any], is_optional: bool
 ) -> int | None:
-    """Fetch one file and compare it with its hash; returns the bytes that came over the network.
+    """Fetch one file and check it against its hash; returns the bytes that came over the network.
 
-    None if it is not in the mirror and may be absent. Raises Damaged if it may not be, or if the
-    bytes are others.
+    Returns None if an optional file is not in the mirror. Raises Damaged if any other file is not,
+    or if the hash differs.
     """
     import obstore
 
@@ -255,7 +255,7 @@ def _fetch(
 
 
 def _arrived(path: Path, size: int) -> int:
-    """The bytes of an interrupted file that are here; it is begun again if they are too many."""
+    """The number of bytes that are here of an interrupted file; one that is too long is removed."""
     if not path.exists():
         return 0
     arrived = path.stat().st_size
@@ -307,7 +307,7 @@ def _publish(
 def _add(
     store: Store, table: Table, fetched: Path, names: Sequence[str], uses: Counter[str]
 ) -> None:
-    """Put files into a published table that had left them out or lost them."""
+    """Add files to a published table that lacks them, left out or lost."""
     _place(fetched, table.folder, table.contents, names, uses)
     contents = {
         name: {key: value for key, value in entry.items() if key != "cleaned" or name not in names}
@@ -324,7 +324,7 @@ def _place(
     names: Sequence[str],
     uses: Counter[str],
 ) -> None:
-    """Move fetched files to their names; one that several tables have is copied but the last."""
+    """Move fetched files to their names; one of several tables is copied for all but the last."""
     for name in names:
         entry = contents[name]
         source = fetched / entry["hash"]
@@ -370,7 +370,7 @@ def _check_rows(folder: Path, schema: Schema, recipe: Recipe) -> None:
 def _pull_kept(store: Store, run: str, bucket: ObjectStore, names: Sequence[str]) -> list[str]:
     """Fetch what the run keeps beside its tables; returns the names of what changed here since.
 
-    Why it stopped is no longer kept here if the run was continued, here or where it was pushed
+    The reason why it stopped is dropped here if the run was continued, here or where it was pushed
     from.
     """
     own = store.kept(run, OWNER) or {}

@@ -61,19 +61,19 @@ def push(
 ) -> PushCounts:
     """Copy the published tables of a run, with the files of these `kinds`, into a mirror.
 
-    Repeating it continues: files that are there are not sent again. `replace_rebuilt` lets tables
-    that were rebuilt here replace those that were pushed before. `report` gets (tables so far,
-    tables in all).
+    A repeated push continues: files that are there are not sent again. `replace_rebuilt` lets
+    tables that were rebuilt here replace those that were pushed before. `report` gets (tables so
+    far, tables in all).
 
     Raises ValueError if there is no such run, if another run has its name in the mirror, or if
-    tables were rebuilt since the last push; Damaged for a file that is not what was published, or
-    a table without a recipe as it was written; RuntimeError if the bucket fails.
+    tables were rebuilt since the last push; Damaged for a file that changed since it was published,
+    or a table without an intact recipe; RuntimeError if the bucket fails.
     """
     check_recipes(store.without_recipe(run))
     tables = list(store.tables(run))
     if not tables:
         raise no_run(run)
-    # in the order in which they were made: what is there at any time has its inputs there as well
+    # in the order in which they were made: a table in the mirror always has its inputs there, too
     tables.sort(key=lambda table: table.recipe.get("started_at", 0.0))
     pushed = PushCounts(other_runs=sorted(_other_runs(run, tables)))
     with transfers(store, run, "pushed") as threads:
@@ -112,7 +112,7 @@ def push(
 
 
 def _own(store: Store, run: str, bucket: ObjectStore) -> None:
-    """Take the run's name in the mirror, or check that it is this run's.
+    """Claim the run's name in the mirror, or check that the name is this run's.
 
     Raises ValueError if another run has it.
     """
@@ -153,7 +153,7 @@ def _is_other(table: Table, there: tuple[dict[str, Any], Any] | None) -> bool:
 def _files(table: Table, kinds: Collection[str], there: dict[str, Any] | None) -> list[str]:
     """The files to send.
 
-    If the mirror has the table, by the recipe `there`, it has the rows as well, unless they are
+    If the mirror has the table, with the recipe `there`, it already has the rows, unless they are
     marked as cleaned.
     """
     names = []
@@ -177,7 +177,7 @@ def _send(bucket: ObjectStore, table: Table, name: str) -> int:
     entry = table.contents[name]
     key = object_key(entry["hash"])
     try:
-        # a key names its content, and an object appears whole: the same size is the same file
+        # a key is a hash and objects appear whole, so an object of the same size is the same file
         if obstore.head(bucket, key)["size"] == entry["bytes"]:
             return 0
     except FileNotFoundError:
@@ -205,7 +205,7 @@ def _publish(
     sent: Collection[str],
     rebuilt: list[str],
 ) -> bool:
-    """Make a table, with its files `sent`, visible in the mirror; False if it was already.
+    """Make a table with its files `sent` visible in the mirror; False if it already was.
 
     A table that lost the race against another one at its address is added to `rebuilt`.
     """
@@ -251,7 +251,7 @@ def _with_files(recipe: dict[str, Any], names: Collection[str]) -> dict[str, Any
 def _send_kept(store: Store, run: str, bucket: ObjectStore) -> None:
     """Send what the run keeps beside its tables, such as its request.
 
-    Why it stopped is removed from the mirror once the run has been continued.
+    The reason why it stopped is removed from the mirror once the run has been continued.
     """
     import obstore
 

@@ -1,6 +1,4 @@
-"""DuckDB over every table of every run.
-
-One view per table, straight over the published Parquet files.
+"""DuckDB over every table of every run: one view per table, directly over published files.
 
 The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly
 data/store/warehouse.duckdb` sees what `selfplay sql` sees.
@@ -41,9 +39,9 @@ Ask = Callable[[str, dict[str, Any]], list[Row]]  # a query and its parameters
 def connect(root: Path | str, statement: str = "") -> duckdb.DuckDBPyConnection:
     """A read-only connection with all views; in memory if the store's folder is read-only.
 
-    The views that `statement` names read only files that exist now, without a search for them;
-    over many runs that is much faster. To write all views takes as long, so if `warehouse.duckdb`
-    is not that of this code, there are only those views.
+    The views that `statement` names list the files that exist now and do not search for them, which
+    is much faster over many runs. Writing all views takes as long as that search, so if
+    `warehouse.duckdb` is not that of this code, only the named views exist.
     """
     store = Store(root)
     made_of = _made_of()
@@ -62,8 +60,10 @@ def connect(root: Path | str, statement: str = "") -> duckdb.DuckDBPyConnection:
 def _list_files(
     connection: duckdb.DuckDBPyConnection, store: Store, made_of: dict[str, str]
 ) -> None:
-    """Make the views `made_of` (the SQL of each, "" for a table's) over the files that exist
-    now."""
+    """Create views over the files that exist now.
+
+    `made_of` has the SQL of each view by name, "" for that of a table.
+    """
     kinds = {_name_of(schema): schema for schema in TABLES.values()}
     files = part_files(store.runs, {kinds[name].name for name in made_of if name in kinds})
     for name, sql in made_of.items():
@@ -113,7 +113,7 @@ def write_views(store: Store) -> Path:
     # DuckDB cannot write below a path with a "?"
     with tempfile.TemporaryDirectory(prefix="selfplay-views-") as folder:
         with duckdb.connect(f"{folder}/{DATABASE}") as connection:
-            connection.begin()  # or each view would be a transaction of its own, synced to disk
+            connection.begin()  # else each view would be a separate transaction, synced to disk
             for statement in statements:
                 connection.execute(statement)
             connection.commit()
@@ -138,8 +138,10 @@ def _version(statements: list[str]) -> str:
 
 
 def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
-    """The rows of a query over the views. Raises duckdb.Error on bad SQL, ValueError if there is no
-    statement."""
+    """The rows of a query over the views.
+
+    Raises duckdb.Error on bad SQL, ValueError if there is no statement.
+    """
     with connect(root, sql) as connection:
         result = connection.execute(sql, parameters or None)
         if result is None:
@@ -154,10 +156,10 @@ def snapshot(
     runs: Iterable[str],
     given: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> Iterator[Ask]:
-    """Queries over the rows of some runs in some tables, read once; no other table is there.
+    """Yield a function that queries the rows of some runs in some tables, which are read only once.
 
-    Over many runs, every query of a view opens thousands of files. `given`: further tables, with
-    their rows.
+    Over many runs, every query of a view opens thousands of files. Query only these tables, and
+    those in `given`, which has further tables by name.
     """
     tables = list(tables)
     with connect(root, " ".join(tables)) as connection:
@@ -194,8 +196,8 @@ def in_memory() -> duckdb.DuckDBPyConnection:
 def out_of_core(scratch: Path | None = None, memory_mb: int = 1024) -> duckdb.DuckDBPyConnection:
     """A connection for more rows than memory holds.
 
-    It runs one thread and spills what exceeds `memory_mb` to `scratch`, a folder for it alone (by
-    default among the system's temporary files).
+    It runs one thread and spills what exceeds `memory_mb` to `scratch`, a folder that nothing else
+    may use (by default among the system's temporary files).
     """
     if scratch is None:
         scratch = Path(tempfile.gettempdir()) / f"selfplay-{uuid.uuid4().hex}"
@@ -233,8 +235,10 @@ def _views(store: Store) -> list[str]:
 
 
 def _made_of() -> dict[str, str]:
-    """The SQL of every view that is built on others, by name; "" for those over files. None comes
-    before one that it is built on."""
+    """The SQL of every view that is built on others, by name; "" for views over files.
+
+    Every view comes after those that it is built on.
+    """
     made_of = {_name_of(schema): "" for schema in TABLES.values()}
     made_of["replies"] = replies_view()
     for sql in _view_files():
@@ -302,8 +306,8 @@ def _view(store: Store, schema: Schema) -> str:
 def view_of(schema: Schema, source: str) -> str:
     """The view `<name>`, or `<name>_table` if another view is built on it.
 
-    It has the rows of `source`, which has a column `filename`, with the parts of their `Address`.
-    The patterns mirror that class for phases below an iteration.
+    It has the rows of `source` with the parts of their `Address`, which are parsed from the column
+    `filename`. The patterns mirror that class for phases below an iteration.
     """
     table = f"{schema.name}(?:\\.[^/]+)?"
     return f"""

@@ -1,9 +1,7 @@
-"""Run a user's SQL over the views.
+"""Run a user's SQL over the views: it may read published tables and do nothing else.
 
-A statement is one that reads published tables, writes nothing and opens no other file.
-
-DuckDB's own settings do half of it: without external access it opens only files below
-`allowed_directories`. It may still write there with `copy ... to`, even inside a `with`. So a
+DuckDB's own settings do half of this. Without external access, it opens only files below
+`allowed_directories`, but it may still write there with `copy ... to`, even inside a `with`. So a
 statement must first bind as the argument of DuckDB's table function `query`, which accepts a single
 SELECT and refuses everything that writes.
 """
@@ -29,16 +27,16 @@ from warehouse.query import as_pattern, connect
 
 BATCH_ROWS = 10_000
 INTERRUPT_EVERY_S = 0.05
-STUBBORN_S = 5.0  # after Ctrl-C: then DuckDB is within one long call of a function
+STUBBORN_S = 5.0  # after Ctrl-C: if DuckDB still runs by then, it is inside one long function call
 ONLY_READS = (
     "`selfplay sql` reads the tables of runs: give it one SELECT (or DESCRIBE, SHOW, SUMMARIZE)"
     " that neither writes nor changes settings. To save the result, use -o FILE"
 )
-# our word before the user's, and the mark below
+# the word that we put before the user's statement, and the mark in the line below
 EXPLAINED = re.compile(r"(LINE 1: )explain (.*\n) {8}( *\^)")
 LONGEST_TEXT = 10_000_000
-# DuckDB interrupts a statement between two calls of a function, never within one: these could write
-# gigabytes in a single call, past any time and memory limit
+# DuckDB can interrupt a statement only between two function calls, never within one: these could
+# write gigabytes in a single call, past any time or memory limit
 LONG_TEXTS = {
     "repeat(value, times)": "times",
     "lpad(value, width, filling)": "width",
@@ -55,12 +53,11 @@ class NotAllowed(ValueError):
 def answer(
     root: Path | str, statement: str, within_s: float | None = None, memory_limit: str | None = None
 ) -> Iterator[pa.RecordBatchReader]:
-    """The result of a statement, a few thousand rows at a time.
+    """Yield the result of a statement, a few thousand rows at a time.
 
-    What exceeds `memory_limit` spills to disk.
-
-    Ctrl-C ends it. Raises NotAllowed for a statement that does more than read tables, ValueError
-    for an empty one or after `within_s` seconds, duckdb.Error on bad SQL.
+    What exceeds `memory_limit` spills to disk. Ctrl-C ends the statement. Raises NotAllowed for a
+    statement that does more than read tables, ValueError for an empty one or after `within_s`
+    seconds, duckdb.Error on bad SQL.
     """
     with (
         tempfile.TemporaryDirectory(prefix="selfplay-sql-") as scratch,
@@ -91,12 +88,12 @@ def _lock(connection: duckdb.DuckDBPyConnection, runs: Path, scratch: str) -> No
 
 
 def _bound_texts(connection: duckdb.DuckDBPyConnection) -> None:
-    """Refuse calls that write a very long text. Our macros come before functions of their names."""
+    """Refuse calls that would write a very long text, by macros that shadow the functions."""
     for call, length in LONG_TEXTS.items():
         name = call.partition("(")[0]
         told = _quoted(f"{name}: at most {LONGEST_TEXT:,}")
-        # The check is within the argument: around the call it would come too late, as DuckDB
-        # computes a call of constants while it plans.
+        # The check is inside the argument. Around the call it would come too late, because DuckDB
+        # evaluates a call with constant arguments while it plans.
         bounded = f"case when {length} > {LONGEST_TEXT} then error({told}) else {length} end"
         bounded_call = call.replace(length, bounded)
         connection.execute(f"create or replace temp macro {call} as system.main.{bounded_call}")
@@ -150,8 +147,8 @@ def _ended(connection: duckdb.DuckDBPyConnection, within_s: float | None) -> Ite
 def _interruptible(connection: duckdb.DuckDBPyConnection, scratch: str) -> Iterator[None]:
     """Let Ctrl-C end a statement.
 
-    While DuckDB computes, Python handles no signal, but it sends its number. The process ends if
-    the statement does not within `STUBBORN_S`.
+    While DuckDB computes, Python runs no signal handler, but it writes the signal's number to a
+    socket. If the statement has not ended within `STUBBORN_S`, the process does.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -166,7 +163,7 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, scratch: str) -> Itera
             if numbers[0] == signal.SIGINT:
                 pressed.set()
                 give_up = time.monotonic() + STUBBORN_S
-                # again and again: DuckDB forgets one that comes before a statement begins
+                # repeatedly, as DuckDB forgets an interrupt that comes before a statement begins
                 while not ended.is_set():
                     connection.interrupt()
                     ended.wait(INTERRUPT_EVERY_S)

@@ -1,8 +1,8 @@
-"""Two configurations of an exported run that other trainers load as they are.
+"""Two configurations of an exported run that other trainers can load directly.
 
 `conversations`: a rollout as messages, with its reward and advantage; those of held-out tasks are
-the split `held_out`. `preferences`: of each group, the rollout of the highest reward as chosen and
-that of the lowest as rejected.
+the split `held_out`. `preferences`: for each group, the rollout with the highest reward as chosen
+and the one with the lowest as rejected.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ HELD_OUT = "held_out"
 def write_ready(tables: Sequence[Table], folder: Path) -> dict[str, int]:
     """Write both configurations below the folder; returns the number of rows of each that has any.
 
-    A rollout that no reply was sampled for is in neither.
+    A rollout without any sampled reply is in neither.
     """
     counts = {"conversations": 0, "preferences": 0}
     writers: dict[Path, pq.ParquetWriter] = {}
@@ -128,7 +128,7 @@ def _conversation(table: Table, row: Row, prompt: Row, outcome: Row) -> Row | No
 
 
 def _preferences(groups: dict[str, list[Row]]) -> Iterator[dict[str, Any]]:
-    """Of each group, its best and its worst rollout; the first of several that are equal."""
+    """Yield each group's best and worst rollout (the first of equals) if their rewards differ."""
     for group in groups.values():
         best = max(group, key=lambda row: row["reward"])
         worst = min(group, key=lambda row: row["reward"])

@@ -1,9 +1,9 @@
 """A cache of paid replies in the store.
 
-A request that was answered once costs nothing again, in any run.
+A request that was answered once costs nothing when it is repeated, in any run.
 
-It lies in `<store>/replies.sqlite`. Several processes may read and write it, and a kill loses
-nothing that was stored. Remove the file to clear the cache.
+The cache lies in `<store>/replies.sqlite`. Several processes may read and write it, and a kill
+loses nothing that was stored. Remove the file to clear the cache.
 """
 
 from __future__ import annotations
@@ -63,10 +63,9 @@ class PaidReplies:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A transaction.
+        """Yield a connection within a transaction.
 
-        Raises Damaged if the file is not as it was written, OSError if it cannot be read or
-        written.
+        Raises Damaged if the file is corrupt, OSError if it cannot be read or written.
         """
         try:
             connecting = contextlib.closing(sqlite3.connect(self.path, timeout=60))
@@ -76,7 +75,7 @@ class PaidReplies:
                 _add_column(connection)
                 yield connection
         except sqlite3.DatabaseError as problem:
-            if type(problem) is sqlite3.DatabaseError:  # those of a use of it are subclasses
+            if type(problem) is sqlite3.DatabaseError:  # errors in using it are subclasses
                 raise Damaged(
                     f"{self.path} is damaged ({problem}): move it away and repeat the command."
                     " Published tables keep their replies; others are requested, and paid for,"
@@ -106,8 +105,8 @@ class PaidReplies:
     def put(self, replies: dict[str, PaidReply]) -> None:
         """Store replies by their requests' keys, all or none.
 
-        A request that has a reply, because another process sent it at the same time, keeps it; what
-        the other one cost counts as lost.
+        If another process sent the same request at the same time, the reply stored first stays, and
+        the cost of the other counts as lost.
         """
         now = time.time()
         with self._open() as connection:

@@ -1,7 +1,4 @@
-"""What a flow run may do instead of resuming.
-
-It may rerun some stages, or rebuild nothing and report what is stale.
-"""
+"""What a flow run may do instead of resuming: rerun some stages, or only report what is stale."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ class Rerun(Playing):
 
     A retry of the same rerun continues with the rest.
 
-    Other tables follow the rule of every run, so exactly those that depend on a changed result are
+    Other tables follow the usual rule, so exactly those that depend on a changed result are
     rebuilt. With `dependents` they are rebuilt even if the result is the same. With `only` nothing
     else is touched, and the flow stops when the last of the addresses is rebuilt.
     """
@@ -81,9 +78,11 @@ class Rerun(Playing):
         return not self.only
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
-        """As `Playing.why_make`, with the requested tables among those to rebuild. Raises
-        ValueError, too, if with `only` the flow comes to a table that was never made and would have
-        to be sampled or trained."""
+        """As `Playing.why_make`, with the requested tables among those to rebuild.
+
+        Also raises ValueError if, with `only`, the flow reaches a table that was never made and
+        would have to be sampled or trained.
+        """
         self.check_only_one(address, recipe)
         if made is not None and (self._remade(made) or INHERITED in made.recipe):
             return super().why_make(address, made, recipe)
@@ -104,7 +103,7 @@ class Rerun(Playing):
 
     @property
     def not_reached(self) -> list[str]:
-        """Of the addresses to rebuild, those that the flow has not come to."""
+        """The addresses to rebuild that the flow has not reached."""
         return sorted(self.addresses - self._passed)
 
     def notes(self) -> Recipe:
@@ -114,7 +113,7 @@ class Rerun(Playing):
     def passed(
         self, table: Table, recipe: Recipe, again: Again, arguments: Mapping[str, Any]
     ) -> None:
-        """Raise Enough, which ends the flow, once all requested tables have passed, with `only`."""
+        """With `only`, raise Enough, which ends the flow, once all requested tables have passed."""
         self._passed |= {table.address} & self.addresses
         if self.only and self._passed == self.addresses:
             raise Enough(f"rerun: {', '.join(sorted(self.addresses))}")

@@ -1,9 +1,8 @@
 """Find the row groups of a table that hold given values.
 
-A process indexes a large table once and keeps the index.
-
 Rows are looked up many times, a few at a time: for example the documents of every slice of a step,
-by id. Without an index, every lookup would read the ids of all documents.
+by id. Without an index, every lookup would read the ids of all documents. So a process indexes a
+large table once and keeps the index.
 """
 
 from __future__ import annotations
@@ -33,9 +32,11 @@ class RowGroups:
 
     @classmethod
     def of(cls, paths: Sequence[Path], column: str) -> RowGroups:
-        """Index a column of a table's Parquet files, which are read once. The index holds in this
-        process only, as it uses Python's hashes. Raises OSError or pyarrow.ArrowException for a
-        file that cannot be read."""
+        """Index a column of a table's Parquet files, reading them once.
+
+        The index is valid in this process only, as it uses Python's hashes. Raises OSError or
+        pyarrow.ArrowException for a file that cannot be read.
+        """
         hashes_of_groups = list[np.ndarray]()
         ends = list[int]()
         for path in paths:
@@ -55,7 +56,7 @@ class RowGroups:
     def holding(self, values: Iterable[str]) -> Iterator[tuple[Path, list[int]]]:
         """Yield paths with the row groups in them that may hold one of `values`, in order.
 
-        By a collision of hashes, a group may hold none.
+        Because hashes collide, a group may hold none of them.
         """
         wanted = np.array([hash(value) for value in values], np.int64)
         bounds = zip(

@@ -1,6 +1,6 @@
 """What a run has built, what it is building, and how long each stage took.
 
-All of it is read from recipes and locks.
+All of this is read from recipes and locks.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from warehouse.store import Store, Table
 
 
 def runs(store: Store) -> list[Row]:
-    """One row per run.
+    """One row per run: numbers of iterations, tables and rows, seconds of all stages, wall time in
+    s.
 
-    It has the numbers of iterations, tables and rows, the seconds of all stages, and the wall time
-    in s; and, if any run stopped with an error, what kind of error that was.
+    If any run stopped with an error, rows also have the kind of that error.
     """
     tables_of: dict[str, list[Table]] = {}
     for table in store.tables():
@@ -51,18 +51,18 @@ def _run_row(name: str, tables: list[Table]) -> dict[str, Any]:
 
 
 def stage_seconds(tables: Iterable[Table]) -> float:
-    """The seconds of the stages that made some tables: the sum of their own times, s.
+    """The total time of the stages that made some tables, in s.
 
-    Stages that ran side by side count in full, and the time between stages does not.
+    Stages that ran in parallel count in full, and the time between stages does not count.
     """
     return sum(table.recipe["seconds"] for table in tables)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A run in short: one row per iteration, and one per phase of the last one.
+    """A summary of a run: one row per iteration, and one per phase of the last iteration.
 
-    A row has its numbers of steps (phases only), tables and rows, sampled tokens, and the seconds
+    A row has the numbers of steps (phases only), tables, rows and sampled tokens, and the seconds
     of its stages. What lies outside any iteration has the iteration None.
     """
 

@@ -1,6 +1,6 @@
 """Why a run stopped: the error that ended its last flow run, kept beside its tables.
 
-It is removed when the run is continued. A process that was killed leaves nothing.
+The error is removed when the run is continued. A process that was killed leaves none.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Stopped:
 
 @contextlib.contextmanager
 def remembered(store: Store, run: str) -> Iterator[None]:
-    """Forget why the run stopped before; keep the error that ends the block, if one does."""
+    """Forget why the run stopped before; record the error that ends the block, if any."""
     (store.folder(check_run_name(run)) / STOPPED).unlink(missing_ok=True)
     try:
         yield
     except Exception as error:
         at = time.strftime("%Y-%m-%d %H:%M:%S")
-        # a full disk may be the reason
+        # the error may be a full disk, and then this write fails, too
         with contextlib.suppress(OSError):
             value = {"kind": type(error).__name__, "why": str(error), "at": at}
             store.keep(run, STOPPED, value)

@@ -1,9 +1,10 @@
 """The artifact store.
 
-Tables lie at readable addresses, the recipe beside the rows, and are published whole or not at all.
+A table has a readable address, keeps its recipe beside its rows, and is published whole or not at
+all.
 
 `runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and,
-for a policy, its files. People read the address; what a table holds is defined by its recipe. A
+for a policy, its files. The address is for people; what a table holds is defined by its recipe. A
 table is written in `tmp/` and published by one rename. A long stage stores its parts under
 `unfinished/`, so that it can resume from them.
 """
@@ -56,7 +57,7 @@ ORPHANED = "left.json"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
 RUST_ERROR = re.compile(r"\(os error (\d+)\)")
-REFUSED_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # no read ends in these
+REFUSED_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # reads never raise these
 REFUSALS = {
     *REFUSED_WRITES,
     errno.EACCES,
@@ -77,8 +78,10 @@ def _damaged(path: Path, problem: str) -> Damaged:
 
 
 def check_recipes(without_recipe: Iterable[str]) -> None:
-    """Raise Damaged, naming the first one, if there are addresses without a recipe as it was
-    written (`Store.without_recipe`): lists of tables lack them."""
+    """Raise Damaged, naming the first one, if there are addresses without an intact recipe.
+
+    `Store.without_recipe` yields them; lists of tables leave them out.
+    """
     addresses = list(without_recipe)
     if not addresses:
         return
@@ -116,7 +119,7 @@ class Place:
 
     @property
     def path(self) -> str:
-        """The place as text: the beginning of the addresses of its tables."""
+        """The place as text, with which the addresses of its tables begin."""
         return str(self.at)
 
 
@@ -136,7 +139,7 @@ class Store:
         self.freshness = freshness or Freshness()
         self.behind = BackgroundWork()
         self._refusal: Exception | None = None
-        # called with every table that a flow passes, built or fresh
+        # called with every table that a flow reaches, built or fresh
         self.watchers: list[Callable[[Table], None]] = []
         with self.writable():
             self._make_folders()
@@ -162,11 +165,11 @@ class Store:
         """Explain a refused write in the store.
 
         Raises Unwritable for a full or read-only disk, a quota, or missing permissions. Errors of
-        files elsewhere, such as a corpus that a stage reads, pass as they are.
+        files elsewhere, such as a corpus that a stage reads, pass through unchanged.
         """
         try:
             yield
-        except Exception as problem:  # libraries report a full disk by exceptions of their own
+        except Exception as problem:  # libraries report a full disk by their own exceptions
             folder = self.root if self.root.exists() else Path.cwd()
             free = shutil.disk_usage(folder).free
             refused = self._is_refusal(problem)
@@ -181,9 +184,10 @@ class Store:
     def _is_refusal(self, problem: Exception) -> bool:
         """Whether an error is that of a refused write in the store.
 
-        So is one that names no file: writing to an open file names none. Libraries in Rust, such
-        as safetensors, raise errors of their own, which hold the number of the system's error but
-        may be about a file elsewhere that was read: only numbers of writes count.
+        An error that names no file counts as one, because a failed write to an open file names
+        none. Rust libraries, such as safetensors, raise their own errors. These hold the number of
+        the system's error but may be about reading a file elsewhere, so only the numbers of writes
+        count.
         """
         if not isinstance(problem, OSError):
             number = RUST_ERROR.search(str(problem))
@@ -198,7 +202,7 @@ class Store:
         return not names or any(map(self._concerns, names))
 
     def _concerns(self, path: str) -> bool:
-        """Whether a path is in the store, or of a folder in which the store is to be created."""
+        """Whether a path is in the store, or is a folder above it."""
         whole = Path(path).absolute()
         return whole.is_relative_to(self.root) or self.root.is_relative_to(whole)
 
@@ -249,11 +253,11 @@ class Store:
                     yield table
 
     def updates(self, run: str, until: int | None = None) -> Iterator[Table]:
-        """The updates of a run, in order, without orphaned ones; with `until`, those of iterations
-        up to that one, and those outside any.
+        """The updates of a run, in order, without orphaned ones.
 
-        Raises Damaged if one of them has no recipe as it was written, except in a dry run: an
-        earlier update would pass for the last one.
+        With `until`, only those of iterations up to that one, and those outside any. Raises Damaged
+        if one of them lacks an intact recipe, except in a dry run: an earlier update would pass for
+        the last one.
         """
         orphaned = self.orphaned(run)
 
@@ -283,16 +287,16 @@ class Store:
             self.keep(run, ORPHANED, {UPDATES.name: list(updates)})
 
     def note_reached(self, table: Table) -> None:
-        """Note that a flow has come to a table: an update is then no longer orphaned."""
+        """Note that a flow has reached a table: an update is then no longer orphaned."""
         orphaned = self.orphaned(table.at.run) if table.schema is UPDATES else set()
         if table.address in orphaned:
             self.note_orphaned(table.at.run, sorted(orphaned - {table.address}))
 
     def without_recipe(self, run: str, kind: Schema | None = None) -> Iterator[str]:
-        """Addresses in a run that hold rows but no recipe as it was written; with `kind`, only
-        those of tables of that kind.
+        """Yield addresses in a run that hold rows but no intact recipe.
 
-        Something removed, truncated or changed the recipe.
+        The recipe was removed, truncated or changed. With `kind`, only addresses of tables of that
+        kind.
         """
         for folder, folders, files in os.walk(self.folder(check_run_name(run))):
             folders.sort(key=by_number)
@@ -306,8 +310,11 @@ class Store:
 
     @contextlib.contextmanager
     def draft(self, schema: Schema) -> Iterator[Draft]:
-        """A place to write a table of `schema`; removed unless it was published. Raises Unwritable
-        as `writable` does, RuntimeError in a dry run, and what `refuse_to_publish` says."""
+        """Yield a draft of a table of `schema`, which is removed unless it was published.
+
+        Raises Unwritable as `writable` does, RuntimeError in a dry run, and what
+        `refuse_to_publish` says.
+        """
         self._check_builds(f"a table of {schema.name}")
         self._check_publishes()
         with self.writable():
@@ -319,9 +326,9 @@ class Store:
             draft.discard()
 
     def shards(self, schema: Schema, address: str, key: str) -> Shards:
-        """Where a stage stores its parts until it publishes the table.
+        """The parts that a stage stores until it publishes the table at `address`.
 
-        The stage makes `address` by the recipe `key`.
+        `key` is the key of the table's recipe.
         """
         return Shards(self.unfinished(address) / key, self.root / "tmp", schema)
 
@@ -330,7 +337,7 @@ class Store:
         return self.root / "unfinished" / address.replace("/", "~")
 
     def rows_so_far(self, address: str) -> int:
-        """Rows that a running stage has stored so far."""
+        """The number of rows that a running stage has stored so far."""
         num_rows = 0
         for path in self.unfinished(address).glob("*/*.parquet"):
             with contextlib.suppress(OSError, ValueError):  # published meanwhile
@@ -364,7 +371,7 @@ class Store:
         return self.adopt(draft, address, recipe)
 
     def adopt(self, draft: Draft, address: str, recipe: dict[str, Any]) -> Table:
-        """Publish a draft whose recipe, which says what its files hold, was made before.
+        """Publish a draft with an existing recipe, which describes its files.
 
         Raises what `refuse_to_publish` says.
         """
@@ -377,12 +384,12 @@ class Store:
         else:
             os.rename(draft.folder, folder)
         table = Table(self.root, address, recipe)
-        if not table.awaits:  # until then, a kill makes the stage resume
+        if not table.awaits:  # until then, the stage resumes after a kill
             self._remove_unfinished(address)
         return table
 
     def _remove_unfinished(self, address: str) -> None:
-        # A kill may not leave it half removed: the next call would resume from it.
+        # A kill must not leave it half removed: the next call would resume from it.
         superseded = self.root / "tmp" / uuid.uuid4().hex
         with contextlib.suppress(OSError):  # most stages have none
             os.rename(self.unfinished(address), superseded)
@@ -397,7 +404,7 @@ class Store:
             self.behind.start(partial(self._add, table, name, write))
 
     def _add(self, table: Table, name: str, write: Callable[[Path], object]) -> None:
-        """One rename makes the folder visible.
+        """Write a folder of a table's files and make it visible by one rename.
 
         The amended recipe then makes it part of the table.
         """
@@ -477,7 +484,7 @@ class Store:
 
     @contextlib.contextmanager
     def playing(self, run: str) -> Iterator[None]:
-        """Say that a flow works on a run, also between two of its stages."""
+        """Mark a run as worked on by a flow, also between two of its stages."""
         with contextlib.ExitStack() as held:
             with self.writable():
                 held.enter_context(locks.share(self.root / LOCKS / RUNS, check_run_name(run)))
@@ -485,8 +492,10 @@ class Store:
 
     @contextlib.contextmanager
     def unplayed(self, run: str) -> Iterator[None]:
-        """Let no flow on this machine begin to work on a run: it waits. Raises ValueError if one
-        works on it."""
+        """Keep flows on this machine from beginning to work on a run: they wait.
+
+        Raises ValueError if a flow is working on it already.
+        """
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(locks.alone(self.root / LOCKS / RUNS, check_run_name(run)))
@@ -495,7 +504,7 @@ class Store:
             yield
 
     def is_played(self, run: str) -> bool:
-        """Whether a flow on this machine works on a run."""
+        """Whether a flow on this machine is working on a run."""
         return locks.is_shared(self.root / LOCKS / RUNS, run)
 
     def check_free(self, address: str) -> None:
@@ -503,9 +512,9 @@ class Store:
         locks.check_free(self.root / LOCKS, address)
 
     def working(self, run: str | None = None) -> Iterator[dict[str, Any]]:
-        """The tables being built right now, in one run or in all.
+        """Yield the tables being built right now, in one run or in all.
 
-        Rows of address, pid, host, and since (seconds since the epoch).
+        Each is a dict of address, pid, host, and since (seconds since the epoch).
         """
         for work in locks.held(self.root / LOCKS):
             if run in (None, Address.parse(work["address"]).run):

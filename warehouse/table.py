@@ -1,4 +1,4 @@
-"""A published table: a handle on rows and files, which it checks when reading."""
+"""A published table: a handle on rows and files, which are checked when they are read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLISHED = {"table", "contents", "content_hash", "num_rows"}  # keys of every r
 
 
 class Damaged(ValueError):
-    """A published table whose bytes are not those that were published."""
+    """A published table whose bytes differ from those that were published."""
 
 
 class Cleaned(ValueError):
@@ -92,10 +92,9 @@ class Table:
 
     @property
     def contents(self) -> dict[str, dict[str, Any]]:
-        """Every published file.
+        """Every published file, by its path below the table's folder.
 
-        Maps its path below the table's folder to its bytes, hash, mtime_ns, and `cleaned` if it was
-        removed.
+        An entry has its bytes, hash, mtime_ns, and `cleaned` if the file was removed.
         """
         return self.recipe["contents"]
 
@@ -176,8 +175,8 @@ class Table:
     def _checked(self, part: str) -> pa.Buffer:
         """The bytes of a part, in Arrow's memory.
 
-        Python's `bytes` would end the process with SIGABRT now and then: a thread of Arrow that
-        lets go of them last needs the interpreter, which may be shutting down.
+        With Python's `bytes`, the process would end with SIGABRT now and then: an Arrow thread that
+        is the last to release them needs the interpreter, which may be shutting down.
         """
         self._check_presence()
         path = self.folder / part
@@ -200,11 +199,11 @@ class Table:
             )
 
     def problems(self, thorough: bool = False, inside: str = "") -> Iterator[str]:
-        """One sentence for each published file that is lost or changed, of those in the folder
-        `inside`, such as `files/update/policy`, if one is given.
+        """Yield one sentence for each published file that is lost or changed.
 
-        A file of the published size and modification time counts as unchanged; one with another
-        time is read once by a process. `thorough` reads every file.
+        `inside` limits this to the files in a folder, such as `files/update/policy`. A file of the
+        published size and modification time counts as unchanged; one with another time is read once
+        per process. `thorough` reads every file.
         """
         for name, published in self.contents.items():
             path = self.folder / name
@@ -253,8 +252,11 @@ class Table:
 
 @functools.lru_cache(maxsize=4096)
 def _hash_of(path: Path, inode: int, mtime_ns: int) -> str:
-    """The hash of a file, computed once: in a copied store, weights that have another time are
-    looked at by every stage that samples from them."""
+    """The hash of a file, computed once.
+
+    In a copied store, weights have another time, and every stage that samples from them checks
+    them.
+    """
     return hash_file(path)
 
 
@@ -273,7 +275,7 @@ def find_table(root: Path, address: str) -> Table | None:
 
 @functools.lru_cache(maxsize=4096)
 def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
-    """A recipe, parsed once: the report of every iteration looks at all tables up to it.
+    """A recipe, parsed once: the report of every iteration reads all tables up to it.
 
     Recipes are replaced and never edited, so a new recipe has a new inode.
     """
@@ -281,7 +283,7 @@ def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """A recipe, as it was written.
+    """Read an intact recipe.
 
     Raises ValueError for one that is truncated or changed in any way: its rows may be those of
     other settings, and the code that reads it relies on its parts.
@@ -304,7 +306,7 @@ def with_columns(rows: Tabular, fields: Iterable[pa.Field]) -> Tabular:
 
 
 def check_iteration(run: str, tables: Iterable[Table], iteration: int) -> None:
-    """Raise ValueError if no table of a run is of this iteration."""
+    """Raise ValueError if no table of a run belongs to this iteration."""
     there = sorted({table.at.iteration for table in tables if table.at.iteration is not None})
     if iteration not in there:
         raise ValueError(

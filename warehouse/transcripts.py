@@ -148,8 +148,10 @@ def _outcomes(tables: Iterable[Table]) -> dict[str, Row]:
 
 
 def conversation(prompt: Row, row: Row) -> list[Row]:
-    """The messages of a rollout, as role and content: its prompt, and its replies, with what it was
-    told after each."""
+    """The messages of a rollout, as role and content.
+
+    These are its prompt and its replies, each with the message that followed it.
+    """
     return [
         {"role": message["role"], "content": message["content"]}
         for message in _messages(prompt.get("messages") or [], row)

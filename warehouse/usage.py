@@ -1,7 +1,7 @@
-"""How to use a policy outside this project: how its prompts look, and code that asks it.
+"""How to use a policy outside this project: what its prompts look like, and code that sends them.
 
-A trained policy answers best in the form that it was trained in. Its rollouts say which: the
-messages of a prompt, how they were rendered, how tokens were drawn, and where a reply ends.
+A trained policy answers best in the form that it was trained in. Its rollouts record that form: the
+messages of a prompt, how they were rendered, how tokens were sampled, and where a reply ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST = 4000  # characters of an example that are shown
 
 @dataclass(frozen=True)
 class Usage:
-    """How a role of a run was asked.
+    """How a role of a run was prompted.
 
     `messages` is one of its prompts. `chat_template`: "model" renders them with the model's own
     template and `template_arguments`, "none" takes the text as it is, "conversation" writes User
@@ -42,7 +42,7 @@ class Usage:
 
     @property
     def text(self) -> str:
-        """The prompt as a text to be continued, if no chat template renders it."""
+        """The prompt as text to be continued, for use without the model's chat template."""
         if self.chat_template == "conversation":
             turns = [f"{m['role'].capitalize()}: {m['content']}" for m in self.messages]
             return "\n\n".join([*turns, "Assistant:"])
@@ -70,10 +70,10 @@ class Usage:
 
 
 def usage_of(store: Store, run: str, updates: list[Table]) -> Usage | None:
-    """How the role was asked that a policy's last update trained most on.
+    """How the role was prompted that a policy's last update trained on most.
 
-    That is the role of the table with most rollouts in the update's batch, or with most rollouts
-    if there is no batch. None if its rollouts are gone.
+    That is the role of the table with the most rollouts in the update's batch, or with the most
+    rollouts if there is no batch. None if its rollouts are gone.
     """
     last = updates[-1]
     beside = _beside(last, store.tables(run, ROLLOUTS))

@@ -13,8 +13,8 @@ null"}}}`.
 - Any other change (a column removed, renamed, of another type or meaning, or added without nulls)
   needs a new VERSION here and a line below. A store of another version is refused with
   `IncompatibleStore`, which says what to do.
-- A store whose record is lost or damaged gets a new one if all its tables have this code's columns,
-  by their recipes. Else it has version 1.
+- A store whose record is lost or damaged gets a new one if all its tables have this code's columns
+  according to their recipes. Otherwise it counts as version 1.
 
 Versions:
 1. before versions were recorded
@@ -81,7 +81,7 @@ def check_version(root: Path, runs: Path) -> None:
 
 
 def incompatible(before: Tables, now: Tables) -> Iterator[str]:
-    """Why rows of `before` cannot be read as rows of `now`.
+    """Yield why rows of `before` cannot be read as rows of `now`.
 
     A table that only one of them has does not matter.
     """

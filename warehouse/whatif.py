@@ -1,7 +1,6 @@
-"""What a run's rewards and selections would have been with another setting.
+"""What a run's rewards and selections would be with another setting, reward, filter or window.
 
-That is another setting, reward, filter or window, computed from stored tables. Nothing is sampled
-and nothing is published.
+They are computed from stored tables. Nothing is sampled and nothing is published.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def leading_to(store: Store, addresses: frozenset[str]) -> frozenset[str]:
 def _without_code(recipe: Recipe) -> Recipe:
     """The recipe's parameters without the code of functions among them.
 
-    Changed code does not resample anything.
+    A change of code is no reason to sample again.
     """
     return {"params": _settings(recipe.get("params", {}))}
 

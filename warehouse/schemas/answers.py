@@ -1,7 +1,4 @@
-"""Tables of answers.
-
-They are the answers, every verdict on them, and the rewards and advantages computed from these.
-"""
+"""Tables of answers, the verdicts on them, and the rewards and advantages computed from these."""
 
 from __future__ import annotations
 

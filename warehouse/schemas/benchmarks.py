@@ -1,7 +1,4 @@
-"""Tables of benchmarks.
-
-They are items, the score of every answer to an item, and the metrics and comparisons made of these.
-"""
+"""Tables of benchmarks: items, scores of answers, and the metrics and comparisons made of these."""
 
 from __future__ import annotations
 
@@ -30,8 +27,7 @@ ITEMS = define("items", Item, grain="an item of a benchmark", key="task_id")
 
 
 class ItemContext(TypedDict):
-    """A row of `item_contexts`: the context of an item of a benchmark, as far as a prompt has
-    room."""
+    """A row of `item_contexts`: the context of a benchmark's item, cut to the room in a prompt."""
 
     task_id: Annotated[str, "the item"]
     num_tokens: Annotated[Long, "of its context, in tokens of the policy"]

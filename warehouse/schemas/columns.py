@@ -13,10 +13,10 @@ A table is a TypedDict whose annotations are its columns. `TABLES` is the regist
         parsed=ReplyColumns("judge_rollout_id", "vote"),
     )
 
-The first note says what the column means, the second what a null means; a column without the second
-is never null. Arrow types follow from the annotations: str, bool, float (64 bits), int (32 bits),
-`Long` and the other aliases below, list[...], dict[str, float] (a map), and TypedDicts (structs,
-whose fields may be null and need no notes).
+The first note says what the column means, the second what a null means; a column without a second
+note is never null. Arrow types follow from the annotations: str, bool, float (64 bits), int (32
+bits), `Long` and the other aliases below, list[...], dict[str, float] (a map), and TypedDicts
+(structs, whose fields may be null and need no notes).
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class Column:
 class ReplyColumns:
     """Which columns of a table of parsed replies name a rollout and what was read from its reply.
 
-    `text` is what was read from the rollout's last reply.
-
-    If one reply yields several rows, `order` is the column that orders them.
+    `text` is what was read from the rollout's last reply. If one reply yields several rows, `order`
+    is the column that orders them.
     """
 
     rollout: str
@@ -80,7 +79,7 @@ class Schema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema; metadata say what columns and nulls mean, and name table, grain and
+        """The Arrow schema. Metadata say what columns and nulls mean; they name table, grain,
         key."""
         fields = [
             pa.field(
@@ -110,7 +109,7 @@ def define(
 ) -> Schema:
     """Register and return the schema of a TypedDict.
 
-    `key` and `finite` name columns, separated by blanks.
+    `key` and `finite` name columns, separated by spaces.
 
     Raises TypeError for a column without its notes or without an Arrow type, for a key that is not
     a column, and for a column `malformed` without `parsed`, which tells whose reply was malformed.

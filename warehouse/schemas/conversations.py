@@ -1,7 +1,4 @@
-"""Tables of conversations.
-
-They are prompts, the rollouts sampled from them, and how likely replies are under other prompts.
-"""
+"""Tables of prompts, of rollouts sampled from them, and of replies' likelihoods under others."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ class Usage(TypedDict):
 
 
 class PromptRow(TypedDict):
-    """A row of `prompts`: a prompt as a policy is to read it."""
+    """A row of `prompts`: a prompt as a policy reads it."""
 
     prompt_id: Annotated[str, "identity, from its content and what it is about"]
     role: Annotated[str, "who answers it"]

@@ -76,7 +76,7 @@ DUPLICATES = define(
 
 
 class ContainmentRow(TypedDict):
-    """A row of `containments`: a document that stands in another."""
+    """A row of `containments`: a document that is contained in another."""
 
     document_id: Annotated[str, "the document"]
     holder_id: Annotated[str, "the longer document, which stays"]
@@ -101,8 +101,7 @@ PASSAGES = define("passages", Passage, grain="a text of an evaluation set", key=
 
 
 class Contamination(TypedDict):
-    """A row of `contaminations`: a span of a document that also stands in a passage of an
-    evaluation set."""
+    """A row of `contaminations`: a span of a document that also occurs in an evaluation set."""
 
     document_id: Annotated[str, "the document"]
     benchmark: Annotated[str, "the evaluation set"]
@@ -219,7 +218,7 @@ DOCUMENT_SETS = define(
 
 
 class Measurement(TypedDict):
-    """A row of `measurements`: a number that a step of the preparation is known by."""
+    """A row of `measurements`: a number that a step of the preparation reports."""
 
     part: Annotated[str, "the step"]
     metric: Annotated[

@@ -1,7 +1,4 @@
-"""Tables of how a policy finds evidence.
-
-They are trees of quotes and steps that it answers from, and needles in haystacks.
-"""
+"""Tables of how a policy finds evidence: trees of quotes and steps, and needles in haystacks."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from warehouse.schemas.columns import define
 
 
 class Node(TypedDict):
-    """A row of `nodes`: a node of the tree that a task is answered by."""
+    """A row of `nodes`: a node of the tree from which a task is answered."""
 
     node_id: Annotated[str, "the rollout that says it"]
     task_id: Annotated[str, "the task: the root of the tree"]

@@ -28,8 +28,8 @@ MEMORIES = define(
 
 
 class Group(TypedDict):
-    """A row of `groups`: a group of rollouts that an update may train on, taken or with the first
-    reason why not."""
+    """A row of `groups`: a group of rollouts that an update may train on, kept or with the first
+    failing test as the reason why not."""
 
     group_id: Annotated[str, "the prompt whose rollouts they are"]
     task_id: Annotated[str, "the task that they wrote, answered or judged answers to"]

@@ -1,7 +1,4 @@
-"""Tables over many tasks.
-
-They are majority labels, novelty within a batch, and pools that persist across iterations.
-"""
+"""Tables over many tasks: majority labels, novelty in a batch, pools that outlive iterations."""
 
 from __future__ import annotations
 
@@ -93,8 +90,7 @@ class Entry(TypedDict):
 
 
 class PoolEntry(Entry):
-    """A row of `pools`: a task, or an answer to one, that is in a pool for later steps, or leaves
-    it here; the oldest first."""
+    """A row of `pools`, the oldest first: a task or an answer that stays in a pool or leaves it."""
 
     kept: Annotated[bool, "whether it is in the pool from now on"]
     reason: Annotated[

@@ -1,8 +1,4 @@
-"""Tables of tasks.
-
-They are the samples that tasks are written from, the tasks, their gates and rubrics, and which are
-trained on.
-"""
+"""Tables of tasks: samples they are written from, gates, rubrics, and what is trained on."""
 
 from __future__ import annotations
 
@@ -52,8 +48,8 @@ CHOICES = define(
 
 
 class Task(TypedDict):
-    """A row of `tasks`: a task that one rollout of the proposing role wrote, or one that was given,
-    as a benchmark's."""
+    """A row of `tasks`: a task that one rollout of the proposing role wrote, or that was given,
+    such as a benchmark's."""
 
     task_id: Annotated[str, "identity (the rollout that wrote it)"]
     rollout_id: Annotated[str | None, "that rollout", "it was given, not written by a policy"]

@@ -1,7 +1,4 @@
-"""Tables of training.
-
-They are what an update reads, what it did, and the policies that a run starts from.
-"""
+"""Tables of training: what updates read and did, and the policies that a run starts from."""
 
 from __future__ import annotations
 
