@@ -1,6 +1,6 @@
 """The Ray cluster that corpus preparation and engines share.
 
-Ray's own variable RAY_ADDRESS names it, as Slurm's and Kubernetes' launchers set it.
+Ray's own variable RAY_ADDRESS names it, which launchers on Slurm and Kubernetes set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def connect(purpose: str, address: str | None = None, num_cpus: int | None = Non
     """The module `ray`, connected to a cluster.
 
     That is the cluster this process has joined already, else the one at `address` or RAY_ADDRESS,
-    else, with `num_cpus`, a new one on this machine. Ray's workers tell their output to its own
+    else, with `num_cpus`, a new one on this machine. The output of Ray's workers goes to Ray's own
     logs.
 
     Raises ValueError if Ray is not installed, RuntimeError if the cluster does not answer.

@@ -1,6 +1,4 @@
-"""The documents that enter a step.
-
-They are Parquet files of a `documents` table, and which rows still count.
+"""The documents that enter a step: Parquet files of a `documents` table, and which rows count.
 
 A document's number is its 0-based row across all files. Work is divided into shards: row groups of
 one file.
@@ -28,10 +26,10 @@ BATCH_BYTES = 1 << 24  # documents in memory at once
 
 
 def sql(name: str) -> str:
-    """The text of the query `corpus_prep/sql/<name>.sql`. Raises FileNotFoundError if there is
-    none.
+    """The text of the query `corpus_prep/sql/<name>.sql`.
 
-    Modules read it into a constant, so that it is part of a stage's recipe.
+    Modules read it into a constant, so that it is part of a stage's recipe. Raises
+    FileNotFoundError if there is none.
     """
     return (Path(__file__).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
@@ -127,7 +125,7 @@ class Corpus:
     def shards(self, folder: Path, name: str, only: np.ndarray | None = None) -> list[Shard]:
         """Shards with outputs `folder/name-00000`, ..., over the documents that count.
 
-        If `only` (bool) is given, a document must be in it as well.
+        If `only` (bool) is given, a document must also be in it.
         """
         counts = self.counts if only is None else self.counts & only
         spans = [span for file in range(len(self.files)) for span in self._spans(file)]

@@ -20,8 +20,10 @@ _WORD = re.compile(rf"(?:[{UNSPACED_CLASS}]|[^\s{UNSPACED_CLASS}]+)\s*")
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text, each with the blanks after it, so that joined they are the text without
-    blanks before it. The last one ends in a blank if words of its script do.
+    """The words of a text, each with the blanks after it.
+
+    Joined, they are the text without leading blanks. The last one ends in a blank if words of its
+    script do.
 
     >>> split_words("two words"), split_words("用GPT 写")
     (['two ', 'words '], ['用', 'GPT ', '写'])

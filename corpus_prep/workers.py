@@ -132,7 +132,7 @@ def _in_pool(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers)
 def _end_with_parent() -> None:
     """End with the parent.
 
-    Otherwise a pool's processes would wait for work forever after it was killed.
+    Otherwise, if the parent is killed, a pool's processes would wait for work forever.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

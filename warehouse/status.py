@@ -17,8 +17,7 @@ from warehouse.store import Store, Table
 
 
 def runs(store: Store) -> list[Row]:
-    """One row per run: numbers of iterations, tables and rows, seconds of all stages, wall time in
-    s.
+    """One row per run: numbers of iterations, tables and rows, total stage time and wall time in s.
 
     If any run stopped with an error, rows also have the kind of that error.
     """

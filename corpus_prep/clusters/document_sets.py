@@ -83,8 +83,11 @@ class SizedDocument:
 def sets_of(
     cluster: Sequence[SizedDocument], settings: SetSettings
 ) -> Iterator[list[SizedDocument]]:
-    """Yield the sets of one cluster. `cluster` has its documents, most similar to its centre first;
-    a set has them in this order. A set of fewer than `settings.smallest` documents is left out."""
+    """Yield the sets of one cluster.
+
+    `cluster` has its documents, the most similar to its centre first; a set keeps this order. A set
+    of fewer than `settings.smallest` documents is left out.
+    """
     most = math.inf if settings.max_tokens is None else settings.max_tokens
     if settings.whole:
         if (

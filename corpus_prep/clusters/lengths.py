@@ -21,8 +21,10 @@ ROWS_AT_ONCE = 1 << 14
 
 
 def write_lengths(shard: Shard, count: Count) -> None:
-    """Map step: write rows of `lengths` for a shard's documents. `count` gives the tokens of a
-    text."""
+    """Map step: write rows of `lengths` for a shard's documents.
+
+    `count` returns the number of tokens of a text.
+    """
     with pq.ParquetWriter(shard.out, LENGTHS.arrow, compression="zstd") as writer:
         for _, batch in shard.batches(["document_id", "text"]):
             counts = [count(text) for text in batch["text"].to_pylist()]

@@ -1,7 +1,7 @@
 """Split long texts into stretches of prose and tables, each within a number of tokens.
 
-Tables are Markdown's (rows with bars, dashes in the second) and HTML's (`<table> ... </table>`,
-whatever is between). Nothing is lost but the blanks between stretches.
+Tables may be Markdown (rows with bars, dashes in the second row) or HTML (everything from `<table>`
+to `</table>`). Nothing is lost but the blanks between stretches.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ class Segment:
 
 
 def write_segments(shard: Shard, splitting: Splitting, count: Count) -> None:
-    """Map step: write rows of `segments` for a shard's documents of `splitting.min_chars`
-    characters or more. `count` gives the tokens of a text."""
+    """Map step: write rows of `segments` for a shard's documents.
+
+    Documents of fewer than `splitting.min_chars` characters are left out. `count` returns the
+    number of tokens of a text.
+    """
     with pq.ParquetWriter(shard.out, SEGMENTS.arrow, compression="zstd") as writer:
         for _, batch in shard.batches(["document_id", "text"]):
             rows = [

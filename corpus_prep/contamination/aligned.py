@@ -1,13 +1,13 @@
-"""Find passages that a document contains edited or in part, by local alignment of words.
+"""Find passages that a document contains in edited form or in part, by local alignment of words.
 
 A seed is a short run of words that few documents and few passages contain. If a document and a
 passage share a seed, the words around it are aligned (Smith and Waterman 1981): equal words add
 their information, -log2 of the word's frequency, and every other word costs GAP_BITS. With one word
-in ten replaced, this still aligns where hardly any run of 13 words survives. A passage is found if
-enough of its words are equal and carry enough information; words of common phrases carry none. Of a
-context, a part is enough if it is unchanged and carries enough information for a sentence of its
-own: documents about the same things share names and titles, but rarely such sentences. Answers are
-not searched for: they belong in documents.
+in ten replaced, a passage still aligns, although hardly any run of 13 words survives. A passage is
+found if enough of its words are equal and carry enough information; words of common phrases carry
+none. For a context, a part is enough if it is unchanged and carries as much information as a whole
+sentence: documents about the same things share names and titles, but rarely such sentences. Answers
+are not searched for: they belong in documents.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ REACH = 128  # words aligned on either side of a seed
 SAMPLE = 500  # documents from which word frequencies are estimated
 MIN_WORDS = 1 << 16  # fewer words than this are too few to estimate frequencies from
 GAP_BITS = 6.0
-# A seed has so many words; one fewer for a question of at most twice as many words.
+# Words in a seed; one fewer for a question of at most twice as many words.
 SEED_WORDS = 5
-# A seed in more documents or more different passages is a common phrase, whose words are aligned,
-# but carry no information.
+# A seed that occurs in more documents or more different passages is a common phrase: its words are
+# aligned but carry no information.
 COMMON_SEED = {"seed_documents": 5, "seed_passages": 8}
 # When an edited passage counts as found; `bits` are the information of its equal words. The values
-# were chosen on planted passages, of which tests/bench/contamination.py reports how many are found.
+# were chosen on planted passages; tests/bench/contamination.py reports how many of those are found.
 THRESHOLDS = {
-    # of a question or a context: this share of its words is equal, with this much information:
+    # a question or a context: this share of its words is equal, with this much information, that of
     # about 16 words that are not among the most frequent
     "min_share": 0.45,
     "min_bits": 200.0,
-    # or, of a context: a part of whose aligned words this share is equal, with this much
-    # information: a sentence of about 15 words
+    # or a part of a context: this share of the aligned words is equal, with this much information,
+    # that of a sentence of about 15 words
     "part_density": 0.95,
     "part_bits": 150.0,
-    # or, of a question: this share of its words, with this much information if its first and last
-    # words are equal, too, or more if they are not: a document answers a question in the words that
-    # follow the first
+    # or a question: this share of its words is equal, with this much information if its first and
+    # last words are equal, too, or more if they are not, because a document answers a question in
+    # the words that follow the first
     "question_share": 0.85,
     "question_bits": 40.0,
     "question_part_bits": 90.0,
-    # or, of a question: this smaller share, with more information than most titles have, which
-    # questions quote
+    # or a question: this smaller share, with more information than most titles have, because
+    # questions quote titles
     "question_edited_share": 0.8,
     "question_edited_bits": 110.0,
 }
@@ -86,7 +86,7 @@ ALIGNED = pa.schema(
 def first_equals(passages: pa.Table) -> np.ndarray:
     """For each passage, the row of the first with the same text and kind (int64).
 
-    A file with a question a row repeats a context for each of its questions.
+    A file with one question per row repeats a context for each of its questions.
     """
     first_with: dict[tuple[str, str], int] = {}
     keys = zip(passages["kind"].to_pylist(), passages["text"].to_pylist(), strict=True)
@@ -96,8 +96,9 @@ def first_equals(passages: pa.Table) -> np.ndarray:
 
 def passage_seeds(passages: pa.Table, least: dict[str, int]) -> pa.Table:
     """The seeds of passages: passage (its row), gram, size, word (its place in the passage).
-    `least` gives the fewest words of a passage by kind; kinds that it lacks are not searched for,
-    and of equal passages only the first.
+
+    `least` gives the fewest words of a passage by kind. Kinds that it lacks are not searched for;
+    of equal passages, only the first is.
     """
     kinds = passages["kind"].to_numpy()
     parts = [SEEDS.empty_table()]
@@ -161,8 +162,11 @@ def align(
 
 
 def write_passages(passages: pa.Table, corpus: Corpus, common: pa.Table, file: Path) -> None:
-    """Write the words of passages with their information, which follows from their frequency in the
-    passages and in a sample of the corpus. common: the rows of SEEDS that are common phrases."""
+    """Write the words of passages with their information, which depends on their frequency.
+
+    Frequencies are those in the passages and in a sample of the corpus. common: the rows of SEEDS
+    that are common phrases.
+    """
     parts = list(words(passages["text"]))
     hashes = np.concatenate([part.hash for part in parts])
     of = np.concatenate([part.document for part in parts])

@@ -1,6 +1,6 @@
 """Find documents that are near-duplicates of a whole passage.
 
-They are found by MinHash, as duplicates are, with exact Jaccards.
+They are found by MinHash, as duplicates are, with exact Jaccard similarities.
 """
 
 from __future__ import annotations

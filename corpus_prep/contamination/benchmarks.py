@@ -2,8 +2,8 @@
 
 A benchmark is a file of rows (`corpus_prep.read.rows`), or a folder of such files. Its rows are
 searched at every depth for fields that hold questions, answers or contexts; a list of strings or a
-table counts as one text. If one field holds a passage followed by a question, the question is also
-a text of its own.
+table counts as one text. If one field holds a passage followed by a question, the question also
+counts as a separate text.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class Benchmark(BaseModel):
 
 
 def read_passages(benchmark: Benchmark) -> Iterator[dict[str, str]]:
-    """Yield benchmark, passage (row and place in the row, unique within the benchmark), kind and
-    text. A row's contexts come one by one and also together, of kind `whole`, as a corpus would
-    hold them.
+    """Yield benchmark, passage, kind and text of every passage.
+
+    `passage` is the row and the place in it, unique within the benchmark. A row's contexts come one
+    by one and also together, of kind `whole`, as a corpus would hold them.
 
     Raises:
         ValueError: the path does not exist, holds no supported file, or has no row with a known

@@ -61,8 +61,8 @@ COMMON_SEEDS = sql("common_seeds")
 NO_SIZES = pa.array([], pa.int32())
 SLOTS_PER_GRAM = 8
 AROUND = 40  # characters inspected on either side of a short question
-# blanks, and the ends of sentences in scripts with marks of their own: Chinese and Japanese, Arabic
-# and Urdu, Hindi, Greek, Armenian, Ethiopic, Burmese and Khmer
+# blanks, and the ends of sentences, including those of scripts with their own marks: Chinese and
+# Japanese, Arabic and Urdu, Hindi, Greek, Armenian, Ethiopic, Burmese and Khmer
 BLANK = r"[ \t\xa0\u3000]*"
 ENDS = ".!?:;…。！？：；｡؟؛۔।॥\u037e·։՞።፧။។"
 # what precedes a sentence: the end of another, then marks that open this one
@@ -161,8 +161,8 @@ def write_seeds(passages: pa.Table, rule: NgramRule, file: Path) -> None:
 def write_hits(shard: Shard, files: tuple[Path, Path | None]) -> None:
     """Map step: where runs and seeds occur in a shard's documents, as HITS.
 
-    `files` are those of the runs and of the seeds: Parquet with the columns gram and size. Of runs
-    of ALONE_WORDS or fewer it also says whether they stand alone.
+    `files` are those of the runs and of the seeds: Parquet with the columns gram and size. For runs
+    of at most ALONE_WORDS words, HITS also say whether they stand alone.
     """
     finder = _finder(*files)
     with pq.ParquetWriter(shard.out, HITS, compression="zstd") as writer:
@@ -235,15 +235,17 @@ class Finder:
 
 
 def _without_marks(text: str) -> str:
-    """A text without the vowel signs and accents at its beginning: they end a word, but `words`
-    skips them."""
+    """The text without leading vowel signs and accents.
+
+    They belong to the word before, but `words` skips them.
+    """
     return "".join(itertools.dropwhile(lambda c: unicodedata.category(c).startswith("M"), text))
 
 
 class _HashSet:
     """Sorted hashes behind a bitmap of their first bits.
 
-    It rejects most other hashes with one lookup.
+    The bitmap rejects most other hashes with one lookup.
     """
 
     def __init__(self, hashes: np.ndarray):
@@ -328,9 +330,9 @@ class FoundPassages:
         yield from result.to_arrow_reader(ROWS_AT_ONCE)
 
     def beyond(self) -> set[tuple[int, int]]:
-        """(document, passage), by number, of every match that would drop a document.
+        """(document, passage), by number, of every match that would drop an added document.
 
-        The documents are those after the corpus's own.
+        Added documents are those after the corpus's own.
         """
         result = self.connection.sql(
             "select document, passage from found where removes union select document, passage from"
@@ -346,8 +348,11 @@ class FoundPassages:
 def screen_contaminated_documents(
     corpus: Corpus, contaminations: Sequence[Path], scratch: Path
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of `screenings`, in corpus order: a document is dropped if one of `contaminations`
-    (files of that table) removes it. Queries spill to a folder in `scratch`."""
+    """Yield rows of `screenings`, in corpus order.
+
+    A document is dropped if one of `contaminations` (files of that table) removes it. Queries spill
+    to a folder in `scratch`.
+    """
     with corpus.connect(scratch / "spilled") as connection:
         view_parquet(connection, "contaminations", contaminations, CONTAMINATIONS.arrow)
         yield from connection.sql(SCREEN).to_arrow_reader(ROWS_AT_ONCE)

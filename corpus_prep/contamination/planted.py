@@ -1,8 +1,8 @@
 """Canaries of decontamination: passages planted in documents to measure the recall of the search.
 
 The kinds take turns: `verbatim`; `edited`, with a tenth of the words replaced; `half`, the first
-half of a context; `short`, a question of few words on a line of its own. A kind without passages is
-left out.
+half of a context; `short`, a question of few words on its own line. A kind without passages is left
+out.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ def plant_passages(
     seed: int,
     file: Path,
 ) -> tuple[Corpus, list[Canary]]:
-    """The corpus with up to `count` more documents, and the canaries. The documents, written to
-    `file`, are copies of its own, each with a passage planted between two words. edited: whether
-    edited and partial passages are planted, too."""
+    """The corpus with up to `count` more documents, and the canaries.
+
+    The documents, written to `file`, are copies of the corpus's own, each with a passage planted
+    between two words. edited: whether edited and partial passages are planted, too.
+    """
     hosts = sample(corpus, count, seed)["text"].to_pylist()
     rng = random.Random(seed)
     texts = passages["text"].to_pylist()
@@ -110,8 +112,10 @@ def _changed(text: str, kind: str, vocabulary: list[str], rng: random.Random) ->
 
 
 def put(passage: str, host: str, rng: random.Random, alone: bool = False) -> str:
-    """The host with the passage inserted at one of its blanks, which `rng` draws, or at its end if
-    it has none. With `alone` the passage has a line of its own."""
+    """The host with the passage inserted at one of its blanks, or at its end if it has none.
+
+    `rng` draws the blank. With `alone` the passage is on its own line.
+    """
     blanks = [place for place, character in enumerate(host) if character.isspace()] or [len(host)]
     place = rng.choice(blanks)
     around = "\n" if alone else " "

@@ -1,9 +1,10 @@
 """Hash the words of texts, straight from Arrow's buffers; n-grams are compared by these hashes.
 
 A word is a run of letters and digits, folded: compatibility forms of one letter, accents and case
-do not count. Forms of several, such as the ligature ﬁ and the fraction ½, stay as they are.
-In scripts written without spaces (`corpus_prep.scripts`) each character is a word. Every character
-folds to at most one other, so one pass gives both a word's hash and its place in the text.
+do not count. Compatibility forms of several letters, such as the ligature ﬁ and the fraction ½,
+stay as they are. In scripts written without spaces (`corpus_prep.scripts`) each character is a
+word. Every character folds to at most one other, so one pass gives both a word's hash and its place
+in the text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The band table, and the candidate pairs of documents that it yields.
 
 A shard writes one row group per band, sorted by hash. A partition is several bands, or a range of
-one band's hashes, and reads only its own pages of every shard: the shuffle needs no files of its
-own, and works wherever the file system is shared.
+one band's hashes, and reads only its own pages of every shard. So the shuffle needs no further
+files and works wherever the file system is shared.
 
 Crowds. A bucket of m documents has m(m-1)/2 pairs, so text that thousands of documents share would
 dominate the cost. Buckets above `max_bucket` yield no pairs but become crowds, which are compared

@@ -1,7 +1,4 @@
-"""Canaries of deduplication.
-
-They are near-duplicates made on purpose, to measure the recall of the search.
-"""
+"""Canaries of deduplication: near-duplicates made to measure the recall of the search."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ def plant(
 
 
 def behind(corpus: Corpus, texts: list[str], file: Path) -> Corpus:
-    """The corpus with a further document for each text appended, written to `file`."""
+    """The corpus with one document appended for each text; the documents are written to `file`."""
     ids = [f"canary-{number}" for number in range(len(texts))]
     lengths = [len(text) for text in texts]
     values = {"document_id": ids, "title": ids, "text": texts, "source": ids, "num_chars": lengths}
@@ -94,12 +91,10 @@ def write_found(
 
 
 def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random) -> str:
-    """Replace, remove, insert or swap words until the Jaccard is about a target.
+    """Replace, remove, insert or swap words until the Jaccard is about that of a target.
 
-    The target is drawn from the range JACCARDS.
-
-    Editing one word changes `shingle_size` of n shingles: with k edits far apart from each other
-    the Jaccard is (n - k * size) / (n + k * size).
+    The target is drawn from the range JACCARDS. Editing one word changes `shingle_size` of n
+    shingles: with k edits far apart from each other the Jaccard is (n - k * size) / (n + k * size).
     """
     words = split_words(text)
     target = rng.uniform(*JACCARDS)

@@ -94,8 +94,10 @@ def find_containments(
 
 
 def screen_held(corpus: Corpus, files: Sequence[Path], scratch: Path) -> Iterator[pa.RecordBatch]:
-    """Yield rows of `screenings`, in corpus order: the documents in `files`, those of
-    `containments`, are dropped. Queries spill to a folder in `scratch`."""
+    """Yield rows of `screenings`, in corpus order, that drop the contained documents.
+
+    `files` are those of `containments`. Queries spill to a folder in `scratch`.
+    """
     with corpus.connect(scratch / "spilled") as connection:
         view_parquet(connection, "containments", files, CONTAINED.arrow)
         connection.execute(f"create table duplicates as {NUMBERED_HELD}")
@@ -151,7 +153,7 @@ def _pairs(
 def _held(sets: ShingleSets, pairs: pa.Table, settings: Containment) -> pa.Table:
     """Walk from the longest document to the shortest.
 
-    A document is dropped for the first one that holds it and stays.
+    A document is dropped in favour of the first one that holds it and stays.
     """
     document = pairs["document"].to_numpy()
     holder = pairs["holder"].to_numpy()
@@ -174,8 +176,8 @@ def _boilerplate(folders: Sequence[Path], counts: np.ndarray, common: int) -> di
     """How many documents share text with more than `common` others.
 
     The second number counts those for which that is at least half of their text. In a large corpus
-    many shingles fall in each slot of `counts`: what a slot has anyway, the median, is no sign of
-    shared text.
+    many shingles fall into each slot of `counts`, so the median count of a slot is no sign of
+    shared text and is added to `common`.
     """
     common = common + int(np.median(counts))
     some = 0

@@ -164,7 +164,7 @@ def compare_left(
 ) -> list[Path]:
     """Files of edges among the documents that crowds left uncompared.
 
-    They are found by their rarest shingles, each treated as a band of its own.
+    They are found by their rarest shingles, each treated as a separate band.
     """
     log.warning(
         "%d documents share text with more than %d others: they are compared by their rarest"

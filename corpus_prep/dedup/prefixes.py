@@ -3,8 +3,8 @@
 Prefix filter (Chaudhuri, Ganti and Kaushik 2006): if a set holds a share t of a set x, then it has
 at least one of the first |x| - ceil(t |x|) + 1 shingles of x, in any fixed order of all shingles.
 Here the order is by how many documents have a shingle, so text that thousands share comes last.
-Shingles are counted in slots, by the first bits of their hashes; those that share a slot are
-counted together, which changes the order for all documents alike.
+Shingles are counted in slots, by the first bits of their hashes. Those that share a slot are
+counted together, which changes the order in the same way for all documents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST = np.uint32((1 << 24) - 1)
 def count_shingles(folders: Sequence[Path], chosen: np.ndarray) -> np.ndarray:
     """For each slot, how often the chosen documents have one of its shingles (uint32).
 
-    Documents are chosen by a bool for each number.
+    `chosen` has a bool for each document's number.
     """
     counts = np.zeros(1 << SLOT_BITS, np.uint32)
     for folder in folders:
@@ -39,7 +39,7 @@ def count_shingles(folders: Sequence[Path], chosen: np.ndarray) -> np.ndarray:
 def prefixes(
     sets: OpenSets, chosen: np.ndarray, counts: np.ndarray, share: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Documents (int64) and the hashes (uint64) of their rarest shingles, a pair each.
+    """Documents (int64) and the hashes (uint64) of their rarest shingles, pair by pair.
 
     `chosen` (bool, by number) says which documents of `sets` to take, and `counts` are those of
     `count_shingles`. Of a document's n shingles it takes the n - ceil(share * n) + 1 rarest, so

@@ -2,9 +2,8 @@
 
 Compiled loops read them straight from Arrow's string buffers.
 
-Words are runs of letters, marks and digits in the text's lower-case NFKC form. A character of a
-script written without spaces (`corpus_prep.scripts`) is a word of its own. Invisible characters do
-not count.
+Words are runs of letters, marks and digits in the text's lower-case NFKC form. In a script written
+without spaces (`corpus_prep.scripts`), each character is a word. Invisible characters do not count.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ BLOCK = 8  # bytes
 ONES = np.uint64(0x0101010101010101)
 HIGHS = np.uint64(0x8080808080808080)
 ALL = np.uint64(2**64 - 1)
-# times a block of zeros and ones: its first byte as the lowest of the top bits
+# a block of bytes 0 or 1 times this has them as its top eight bits, the first byte lowest
 GATHER = np.uint64(0x0102040810204080)
 # the bit set in ASCII's lower-case letters and digits, and clear in its upper-case letters
 CASE = np.uint64(0x20)
@@ -103,7 +102,7 @@ def _nfkc(texts: pa.LargeStringArray) -> pa.LargeStringArray:
 def _replace(
     texts: pa.Array, which: pa.BooleanArray, make: Callable[[pa.Array], pa.Array]
 ) -> pa.Array:
-    """The texts, those in `which` replaced by what `make` returns."""
+    """The texts, with those in `which` replaced by what `make` returns."""
     some = texts.filter(which)
     if not len(some):
         return texts
@@ -224,8 +223,9 @@ def _between(block, first, last):
 def _find_words(data, at, end, kinds, places):
     """Fill `places` with the places where words of a text begin and end, alternately.
 
-    Returns their number. Eight bytes of ASCII are processed at once: a place is always written but
-    only sometimes counted, since a branch at every end of a word would cost more than all the rest.
+    Returns their number. Eight bytes of ASCII are processed at once. A place is always written but
+    only sometimes counted, since a branch at every word boundary would cost more than everything
+    else.
     """
     count = 0
     within = np.uint64(0)
@@ -233,7 +233,7 @@ def _find_words(data, at, end, kinds, places):
         block = _block(data, at) if at + BLOCK <= end else HIGHS
         if block & HIGHS == 0:
             letters = _between(block | ONES * CASE, 0x61, 0x7A) | _between(block, 0x30, 0x39)
-            letters = (letters >> np.uint64(7)) * GATHER >> np.uint64(56)  # a bit a byte
+            letters = (letters >> np.uint64(7)) * GATHER >> np.uint64(56)  # one bit per byte
             turns = letters ^ (letters << np.uint64(1) | within)
             for i in range(BLOCK):
                 places[count] = at + i

@@ -142,7 +142,7 @@ def _found_in_files(
 
 
 class _Rows:
-    """Makes rows from what was found, under unique ids."""
+    """Makes rows with unique ids from the records of files."""
 
     def __init__(
         self, columns: Columns, max_chars: int, piece_chars: int | None, counts: CorpusCounts
@@ -267,7 +267,7 @@ class _Rows:
     def _title_and_text(self, fields: Mapping[str, object], text: str) -> tuple[str, str]:
         """The title and the text.
 
-        Without a given title it is a quoted first line of `contents` (removed from the text, as in
+        If no title is given, it is a quoted first line of `contents` (removed from the text, as in
         Pyserini's and FlashRAG's Wikipedia dumps), a markdown heading, the file's name, or the
         beginning of the first line.
         """

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
-FIRST_SECONDS = 100_000_000  # of March 1973; smaller numbers are years or days, as 20220209
+FIRST_SECONDS = 100_000_000  # in March 1973; smaller numbers are years or days, such as 20220209
 FIRST_MILLISECONDS = 100_000_000_000
 
 
@@ -45,8 +45,9 @@ def to_number(value: object) -> float | None:
 def to_date(value: object) -> str | None:
     """An ISO 8601 date, or None for a value that is not one.
 
-    It is in UTC if it names a zone, so that dates of one precision sort as text. A number of more
-    than eight digits is taken for seconds since 1970, one of twelve or more for milliseconds.
+    A date that names a zone is converted to UTC, so that dates of one precision sort as text. A
+    number of more than eight digits counts as seconds since 1970, one of twelve or more as
+    milliseconds.
 
     >>> to_date("2022-02-09T10:00:00+02:00"), to_date(b"2022-02-09")
     ('2022-02-09T08:00:00', '2022-02-09')

@@ -120,8 +120,11 @@ class SourceFile:
         return open_decompressed(self.file)
 
     def content(self, bytes_per_char: int) -> bytes | None:
-        """The whole decompressed content; None if it has more than `bytes_per_char` * `max_chars`
-        bytes. Raises OSError or the decompressor's error for a file that cannot be read."""
+        """The whole decompressed content.
+
+        None if it has more than `bytes_per_char` * `max_chars` bytes. Raises OSError or the
+        decompressor's error for a file that cannot be read.
+        """
         most = bytes_per_char * self.max_chars
         if self.file.stat().st_size > most:
             return None
@@ -146,8 +149,10 @@ class SourceFile:
 
 
 def open_decompressed(path: Path) -> BinaryIO:
-    """Open a file to read its bytes, decompressed if its name ends like one of COMPRESSED. Raises
-    OSError if it cannot be opened."""
+    """Open a file to read its bytes, decompressed if its name ends like one of COMPRESSED.
+
+    Raises OSError if it cannot be opened.
+    """
     name = path.name.lower()
     if name.endswith(".gz"):
         return cast(BinaryIO, gzip.open(path))
@@ -182,8 +187,10 @@ def is_supported(name: str) -> bool:
 
 
 def walk(root: Path) -> Iterator[Path]:
-    """The files below a folder, in a fixed order, but for names that begin with a dot. Links to
-    folders are followed, each folder once."""
+    """Yield the files below a folder in a fixed order, except names that begin with a dot.
+
+    Links to folders are followed, each folder once.
+    """
     visited = set()
     for folder, subfolders, names in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)

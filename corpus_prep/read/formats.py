@@ -1,7 +1,7 @@
 """Read a file of a corpus.
 
-It yields each document, and each record that cannot be one with the reason: datatrove's readers
-log such records and leave them out, so that nobody can count them.
+Readers yield every document and, with the reason, every record that cannot be one. datatrove's
+readers only log such records and leave them out, so that nobody can count them.
 """
 
 import lzma
@@ -29,8 +29,11 @@ from corpus_prep.read.records import json_lines, json_rows, parquet_rows, table_
 
 
 def plain(source_file: SourceFile) -> Iterator[Record]:
-    """Yield one record with the file's bytes as `text` and its stem as `file_name`, or a record
-    `too_long`. Raises OSError or the decompressor's error for a file that cannot be read."""
+    """Yield one record with the file's bytes as `text` and its stem as `file_name`.
+
+    Yields a record `too_long` instead if the file is. Raises OSError or the decompressor's error
+    for a file that cannot be read.
+    """
     content = source_file.content(4)  # UTF-8 has at most 4 bytes per character
     if content is None:
         yield source_file.dropped("too_long")

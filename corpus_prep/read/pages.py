@@ -21,7 +21,9 @@ HEAD_BYTES = 4096  # where a page names its own charset
 
 def page(source_file: SourceFile) -> Iterator[Record]:
     """Yield one record with title and text of a web page (`article`), or a record `too_long`.
-    Raises OSError or the decompressor's error for a file that cannot be read."""
+
+    Raises OSError or the decompressor's error for a file that cannot be read.
+    """
     content = source_file.content(PAGE_BYTES_PER_CHAR)
     if content is None:
         yield source_file.dropped("too_long")
@@ -67,8 +69,8 @@ def _decoded(content: bytes, charset: str | None) -> str | None:
     """A page's text in UTF-8, else in the server's `charset`, else in Windows-1252 if the page
     names no other charset.
 
-    None for any other charset of the page's own, and for ASCII, which may be ISO-2022-JP by the
-    page's own words.
+    None if the page names any other charset, and for ASCII, since the page may say that it is
+    ISO-2022-JP.
 
     >>> _decoded("Zoë".encode(), None), _decoded("“Zoë”".encode("cp1252"), "latin-1")
     ('Zoë', '“Zoë”')
@@ -82,7 +84,7 @@ def _decoded(content: bytes, charset: str | None) -> str | None:
             pass
     own = OWN_CHARSET.search(content[:HEAD_BYTES])
     if charset is not None:
-        # one wrong byte, as where a page is cut off, does not make it another's
+        # one wrong byte, as where a page is cut off, does not rule out the charset
         errors = "strict" if own else "replace"
         try:
             return content.decode(_as_browsers_read(charset), errors)
@@ -96,8 +98,10 @@ def _decoded(content: bytes, charset: str | None) -> str | None:
 
 
 def _as_browsers_read(charset: str) -> str:
-    """The codec of a charset's name. Latin-1 and ASCII are names of Windows-1252 (WHATWG, Encoding
-    Standard, 4.2): pages that state them have its quotes and dashes.
+    """The codec that browsers use for a charset's name.
+
+    They read Latin-1 and ASCII as Windows-1252 (WHATWG, Encoding Standard, 4.2), because pages that
+    state them have its quotes and dashes.
 
     >>> _as_browsers_read("ISO-8859-1"), _as_browsers_read("us-ascii"), _as_browsers_read("x-own")
     ('cp1252', 'cp1252', 'x-own')
@@ -128,7 +132,7 @@ def archived(source_file: SourceFile) -> Iterator[Record]:
                 record = next(records)
             except StopIteration:
                 return
-            # warcio fails with AttributeError at a response without WARC-Target-URI
+            # warcio fails with AttributeError on a response without WARC-Target-URI
             except (ArchiveLoadFailed, AttributeError) as error:
                 yield source_file.dropped("unreadable", f"after record {number}: {error}")
                 return

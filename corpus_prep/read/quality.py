@@ -1,7 +1,6 @@
-"""Filter documents by quality.
+"""Filter documents by length, language, a score that the corpus states, and published heuristics.
 
-The filters are length, language, a score that the corpus states, and published heuristics. These
-are not datatrove's, which needs another library's word tokenizer for every language.
+The heuristics are not datatrove's, which need another library's word tokenizer for every language.
 """
 
 import re

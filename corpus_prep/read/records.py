@@ -69,8 +69,8 @@ def _dropped(source_file: SourceFile, number: int, reason: Any, remark: str = ""
 def json_rows(source_file: SourceFile) -> Iterator[Record]:
     """The rows of a JSON file.
 
-    They are the objects of a list, read one by one; or of an object its first list of objects, or
-    the object itself if it has a text or no such list.
+    A list yields its objects, read one by one. An object yields its first list of objects, or
+    itself if it has a text or no such list.
     """
     with source_file.stream() as stream:
         beginning = stream.read(CHUNK)
@@ -182,7 +182,7 @@ class _JoinedBytes(io.RawIOBase):
 def table_rows(source_file: SourceFile) -> Iterator[Record]:
     """The rows of a CSV file with a header line; a .tsv is separated by tabs.
 
-    Values are passed on as bytes, so that one that is not UTF-8 does not lose the file.
+    Values are passed on as bytes, so that one that is not UTF-8 does not make the file unreadable.
     """
     csv.field_size_limit(max(csv.field_size_limit(), source_file.max_chars + OTHER_BYTES))
     delimiter = ","
@@ -211,11 +211,11 @@ def table_rows(source_file: SourceFile) -> Iterator[Record]:
 def csv_rows(
     lines: Iterable[str], delimiter: str, names: Sequence[str] | None = None
 ) -> Iterator[tuple[dict[str, str | None], list[str]]]:
-    """The rows of a CSV file, each with the values beyond its columns that are not blank. `names`
-    are those of the columns; None: the first line's. A column without a value is None.
+    """Yield the rows of a CSV file, each with the values beyond its columns that are not blank.
 
-    Raises csv.Error for a quote that is never closed, which would make one value of the rest of the
-    file.
+    `names` are those of the columns; None: the first line's. A column without a value is None.
+    Raises csv.Error for a quote that is never closed, which would turn the rest of the file into
+    one value.
 
     >>> list(csv_rows(["id,text", "1,one, two", "2,"], ","))
     [({'id': '1', 'text': 'one'}, [' two']), ({'id': '2', 'text': ''}, [])]
@@ -235,8 +235,11 @@ def csv_rows(
 
 
 def _lines(text: io.TextIOWrapper, most: int) -> Iterator[str]:
-    """The lines of a CSV file. Raises csv.Error at one of `most` letters: what follows may be
-    inside or outside quotes, so the file cannot be read on."""
+    """The lines of a CSV file.
+
+    Raises csv.Error at a line of `most` characters: what follows may be inside or outside quotes,
+    so the rest of the file cannot be read.
+    """
     while line := text.readline(most):
         if len(line) == most and not line.endswith(("\n", "\r")):
             raise csv.Error(f"a line of more than {most} letters")
@@ -280,7 +283,7 @@ def parquet_rows(source_file: SourceFile) -> Iterator[Record]:
 def undecoded(column: pa.Array) -> pa.Array:
     """Strings as bytes.
 
-    Arrow does not check that they are UTF-8, and one bad value must not lose its batch.
+    Arrow does not check that they are UTF-8, and one bad value must not make its batch unreadable.
     """
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()

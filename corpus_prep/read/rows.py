@@ -20,11 +20,11 @@ from corpus_prep.read.records import csv_rows, first_list_of_objects
 
 
 def read_rows(file: Path) -> Iterator[Any]:
-    """The rows of a file of a type in ROW_FILES, in order: a dict for each row of a table, any
-    value for a line of JSON.
+    """The rows of a file of a type in ROW_FILES, in order.
 
-    Of a JSON file they are its list, or the first list of objects in its object. Raises OSError
-    or ValueError, which names the file, if it cannot be read.
+    A row is a dict for a table, any value for a line of JSON. The rows of a JSON file are its list,
+    or the first list of objects in its object. Raises OSError or ValueError, which names the file,
+    if it cannot be read.
     """
     try:
         yield from _rows_of(file)

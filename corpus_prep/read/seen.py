@@ -1,7 +1,4 @@
-"""Remember which texts were seen before, in 12 to 24 bytes each.
-
-There are millions of document ids.
-"""
+"""Remember which texts were seen before, in 12 to 24 bytes each: a corpus has millions of ids."""
 
 from __future__ import annotations
 

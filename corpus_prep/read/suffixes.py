@@ -1,3 +1,3 @@
-"""Endings of file names, without the readers' imports, which a command line must not wait for."""
+"""Endings of file names, without the slow imports of the readers, for the command line."""
 
 ROW_FILES = (".json", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".tsv", ".parquet")

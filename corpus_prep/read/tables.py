@@ -106,7 +106,7 @@ def paragraphs(text: str) -> str:
 
 
 def as_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as a Markdown table, the first as its header; short rows are filled up.
+    """Rows as a Markdown table, the first as its header; short rows are padded with empty cells.
 
     >>> print(as_markdown([["City", "Year"], ["Ulm | Neu-Ulm"]]))
     | City | Year |

@@ -117,8 +117,8 @@ def _write_header(file: BinaryIO, length: int, kind: Any) -> None:
 class Bm25Ranker:
     """Sums the word scores (Lucene's idf, always positive).
 
-    bm25s's own search is not used: it fills up to k with documents that share no word with the
-    query, and does not define the order of ties.
+    bm25s's own search is not used: it pads the result to k with documents that share no word with
+    the query, and does not define the order of ties.
     """
 
     def __init__(self, folder: Path, num_documents: int):

@@ -61,8 +61,10 @@ class Encoder:
         return torch.nn.functional.normalize(vectors.float(), dim=-1).cpu().numpy()
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of queries, each with the model's query prefix: float32, of length 1, [queries,
-        dimensions]."""
+        """Vectors of queries, each with the model's query prefix.
+
+        Returns float32, of length 1, [queries, dimensions].
+        """
         return self([self.config.query_prefix + text for text in texts])
 
     def documents(self, titles_and_texts: Iterable[Pair]) -> np.ndarray:
@@ -77,9 +79,9 @@ class Encoder:
 
 
 def free_gpu_memory() -> None:
-    """Give back what torch keeps of a GPU after a model is no longer used, for engines and updates.
+    """Release the GPU memory that torch keeps after a model is no longer used.
 
-    The few hundred megabytes of the process's CUDA context stay.
+    Engines and updates need it. The few hundred megabytes of the process's CUDA context stay.
     """
     gc.collect()
     if torch.cuda.is_initialized():

@@ -1,4 +1,4 @@
-"""Build a search index from documents, and search it with the one Retriever that rollouts use.
+"""Build a search index from documents, and search it with the same Retriever that rollouts use.
 
 Without an embedding model it ranks by BM25.
 
@@ -43,9 +43,9 @@ PIECES = 8  # rows ranked for each requested document, if documents are cut into
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found document.
+    """A document that was found.
 
-    If documents are cut into pieces, it has its best piece. `score` is BM25, or the cosine of the
+    If documents are cut into pieces, it holds the best piece. `score` is BM25, or the cosine of the
     embeddings.
     """
 
@@ -105,7 +105,7 @@ def indexed(
     search: VectorSearch | None = None,
     vectors: Path | None = None,
 ) -> Iterator[DocumentRow]:
-    """Pass documents on; when they end, write an index of those that were not dropped.
+    """Pass documents through; after the last, write an index of those that were not dropped.
 
     embedding: None for BM25. search: how vectors are searched. vectors: a file of the documents'
     vectors, in their order and made with `embedding`; without it, or if documents are cut into

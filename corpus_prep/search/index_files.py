@@ -56,7 +56,7 @@ def read_manifest(folder: Path, verify: bool) -> dict[str, Any]:
 
 
 def damaged(folder: Path, what: str) -> ValueError:
-    """The error for an index of which `what` is wrong; it says what to do."""
+    """The error to raise for an index of which `what` is wrong; it says what to do."""
     return ValueError(f"search index {folder} is damaged: {what}. Delete it and build it again.")
 
 
@@ -71,7 +71,7 @@ def fingerprint(file: Path) -> dict[str, Any]:
 
 
 class DocumentsFile:
-    """Writes the documents of an index, with a few thousand in memory.
+    """Writes the documents of an index, with a few thousand in memory at a time.
 
     Documents of more than `chunk_chars` are cut into pieces, a row each. content_hash: over every
     id, title and text, in order.
@@ -133,9 +133,9 @@ class DocumentsFile:
 
 
 def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
-    """Title and text of every row, a few thousand in memory.
+    """Title and text of every row, with a few thousand in memory.
 
-    If the file were mapped, all that was read would stay.
+    The file is not mapped, because everything that was read would stay in memory.
     """
     with pa.OSFile(str(folder / "documents.arrow")) as source, pa.ipc.open_file(source) as file:
         for number in range(file.num_record_batches):

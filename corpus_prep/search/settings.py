@@ -73,7 +73,7 @@ class EmbeddingConfig(BaseModel):
         return self
 
     def recipe_identity(self) -> dict[str, Any]:
-        """What a recipe holds of these settings; see `model_identity`."""
+        """These settings as a recipe records them; see `model_identity`."""
         return {**self.model_dump(mode="json"), "model": model_identity(self.model)}
 
 
@@ -94,7 +94,7 @@ def check_model(config: EmbeddingConfig) -> None:
         ) from problem
 
 
-PQ_CODES = 256  # of each byte, which are learnt from as many vectors at least
+PQ_CODES = 256  # codes of each byte; learning them takes at least as many vectors
 Kind = Literal["exact", "ivf_sq8", "ivf_pq"]
 
 
@@ -140,8 +140,11 @@ class VectorSearch(BaseModel):
     )
 
     def resolved(self, vector_DH: np.ndarray) -> VectorSearch:
-        """The settings with every default that depends on the stored vectors, [documents,
-        dimensions], filled in. Raises ValueError for too few vectors to learn codes of `ivf_pq`."""
+        """The settings, with defaults that depend on the stored vectors filled in.
+
+        `vector_DH`: [documents, dimensions]. Raises ValueError for too few vectors to learn codes
+        of `ivf_pq`.
+        """
         num, dimensions = vector_DH.shape
         size = num * dimensions * vector_DH.itemsize
         kind = self.kind if self.kind != "auto" else choose(size)

@@ -56,7 +56,7 @@ class VectorRanker:
     def check(self, title: str, text: str) -> None:
         """Raise ValueError if the model is not the one that made the stored vectors.
 
-        Then its vector of the first document is not close to the stored one.
+        Its vector of the first document must be close to the stored one.
         """
         vector = self._encoder.documents([(title, text)])[0]
         stored = self._stored_DH[0].astype(np.float32)

@@ -79,8 +79,10 @@ class Schema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema. Metadata say what columns and nulls mean; they name table, grain,
-        key."""
+        """The Arrow schema.
+
+        Its metadata say what columns and nulls mean, and name table, grain and key.
+        """
         fields = [
             pa.field(
                 c.name,
