@@ -5,8 +5,8 @@ documents. Part of `make bench-corpus`.
 documents and CPU-seconds. The host documents are pieces of PEPs and books; each holds one passage.
 There are two measurements. In the first, passages are those of the evaluation sets; the rules'
 numbers were chosen by it. In the second (`unseen`), contexts are passages of Wikipedia, and clean
-documents are other passages and articles of it. It was new to all rules but those about parts of
-contexts and edited questions, whose numbers were chosen by both.
+documents are other passages and articles from there. No rule's numbers were chosen by the second,
+except that those about parts of contexts and about edited questions were chosen by both.
 """
 
 from __future__ import annotations

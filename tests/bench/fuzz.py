@@ -6,8 +6,8 @@ exception but Malformed), the slowest reading, and injected verdicts: a judge th
 neutralised, must be read as it decides, and a quotation alone must not be read at all. Exits with 1
 for a crash, an injection, or a reading that takes more than 0.1 s.
 
-The clock is the CPU time of the reading thread: seconds on the wall would measure what else the
-machine does. A million replies cost about half an hour of CPU, on as many cores as there are or as
+The clock is the CPU time of the reading thread: wall time would also measure what else the machine
+does. A million replies cost about half an hour of CPU, on as many cores as there are or as
 WORKERS says.
 
 A seed always makes the same 2,000 replies, and six of 100,000 characters that mix the patterns. To
@@ -68,7 +68,7 @@ LONG_ONES = 6
 FORMATS = ("multiple_choice", "free_form")
 TYPES = ("Integer", "Expression", "String")
 OPTIONS = ["10 km", "12 km", "14 km", "16 km"]
-OWN_VERDICTS = (  # each is read as 0: what a judge says himself beside what he quotes
+OWN_VERDICTS = (  # each is read as 0: the judge's own verdict beside what it quotes
     ("<score>0</score>", "marked"),
     ("<score>1</score>", "mark_out_of_ten"),
     ("[[NO]]", "bracketed"),
@@ -162,7 +162,7 @@ def _called(text: str, syntax: str) -> str:
 
 
 def _in_parts(text: str) -> str:
-    """An answer of EAPO's whose evidence is `text`."""
+    """An EAPO answer whose evidence is `text`."""
     parts = {"analysis": "a", "evidence": text, "reasoning": "a", "answer": "12"}
     return "".join(f"<{name}>{part}</{name}>" for name, part in parts.items())
 
@@ -232,9 +232,11 @@ class Report:
 
 
 def cpu_seconds(reader: Callable[[str], Any], reply: str) -> float:
-    """What one more reading costs this thread. Its clock is a system call, which can take longer
-    than a reading, so it is asked only where the clock on the wall, which is never behind it, shows
-    a new maximum."""
+    """The CPU time of one more reading in this thread.
+
+    The CPU clock is a system call, which can take longer than a reading. So it is used only where
+    the wall clock, which never shows less, shows a new maximum.
+    """
     began = time.thread_time()
     with contextlib.suppress(Exception):
         reader(reply)

@@ -280,7 +280,7 @@ def compare_scores(engine: Any, policy: Any, replies: list[Any]) -> Any:
 
 
 def apart(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Run `work` in a process of its own: nothing of it stays on the GPU."""
+    """Run `work` in a separate process, so that nothing of it stays on the GPU."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(work, *arguments).result()
 

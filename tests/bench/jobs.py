@@ -42,7 +42,7 @@ class Researcher:
         self.seconds = 0.0
 
     def begin(self, path: str) -> None:
-        """Start a job on a page, which counts as nothing."""
+        """Start a job on a page, which does not count as an action."""
         self.viewer.open(path)
         self.tab.wait(CONTENT)
         self.num_actions = 0

@@ -1,5 +1,4 @@
-"""Change one token of a file in every way that a slip of the hand might: comparisons, operators,
-numbers."""
+"""Change one token of a file in every way that a slip might: comparisons, operators, numbers."""
 
 from __future__ import annotations
 
@@ -150,9 +149,10 @@ def _name(node: ast.AST) -> str:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of code that runs, except messages, assertions and warnings: no annotations,
-    decorators or
-    f-strings."""
+    """The nodes of code that runs: no annotations, decorators or f-strings.
+
+    Messages, assertions and warnings are left out, too.
+    """
     if isinstance(node, (ast.JoinedStr, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom)):
         return
     if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion

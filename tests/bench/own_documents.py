@@ -1,4 +1,4 @@
-"""What questions about one's own documents taught, question by question.
+"""What training on questions about a user's own documents taught, question by question.
 
     python -m tests.bench.own_documents peps-with-answers-0 [RUN...]
 

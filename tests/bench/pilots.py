@@ -1,4 +1,4 @@
-"""What pilots say of runs, and what the runs then do: `python -m tests.bench.pilots [NAME]`.
+"""What pilots predict of runs, and what the runs then do: `python -m tests.bench.pilots [NAME]`.
 
 Pilots and plays each combination of model, method and corpus in the store that SELFPLAY_STORE
 names, and appends a line to data/bench/pilots.jsonl: the pilot's verdict, and the held-out score

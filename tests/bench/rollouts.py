@@ -78,7 +78,7 @@ def _cpu_s() -> Iterator[float]:
 
 
 def theirs(config: EngineConfig, asked: list[Asked]) -> float:
-    """CPU-seconds of `generate` in a process of its own."""
+    """CPU-seconds of `generate` in a separate process."""
     sys.modules.pop("vllm", None)  # other benchmarks leave it out
     os.environ |= {**ENVIRONMENT, **CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     import torch

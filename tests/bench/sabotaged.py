@@ -102,12 +102,12 @@ def stale_policy() -> contextlib.AbstractContextManager[Any]:
 
 
 def other_temperature() -> contextlib.AbstractContextManager[Any]:
-    """The trainer takes rollouts of temperature 1 for rollouts of 1.5."""
+    """The trainer treats rollouts of temperature 1 as rollouts of temperature 1.5."""
     return patch.object(flows.run, "sampled_at", lambda rollouts: 1.5)
 
 
 def hackable_judge() -> contextlib.AbstractContextManager[Any]:
-    """The judge takes a long answer for one that says whatever it looks for."""
+    """The judge believes that a long answer says whatever it looks for."""
     show = scope_roles.show_answers_to_grader
 
     @functools.wraps(show)

@@ -12,7 +12,7 @@ kinds of kills take turns:
 
 If the flow ends, the command is repeated, as a user would, until the run completes. Runs follow
 one another, each in a new store, until all kills have happened. Without kills it measures what the
-nodes cost: seconds of rollouts a prompt, seconds an update and seconds from the command to the
+nodes cost: seconds of rollouts per prompt, seconds per update and seconds from the command to the
 first rollouts, as ratios; and what the cluster takes before any run, in seconds and memory. Appends
 one JSON line to data/bench/chaos_nodes.jsonl; comparison.py defines what counts as equal.
 """
@@ -78,7 +78,7 @@ MOST_RESTARTS = 60
 
 @dataclass
 class Clusters:
-    """The cluster of the moment."""
+    """The current cluster, which `renew` replaces."""
 
     nodes: Nodes
     stack: contextlib.ExitStack
@@ -166,8 +166,8 @@ class Chaos:
     def play(self, folder: Path, clusters: Clusters | None, num_kills: int) -> None:
         """Bring the run in `folder` to completion, through at most `num_kills` kills.
 
-        Without `clusters`, all processes are of this machine. Raises RuntimeError, with the end of
-        the log, if it ends too often, or though nothing was killed.
+        Without `clusters`, all processes run on this machine. Raises RuntimeError, with the end of
+        the log, if the flow ends too often, or although nothing was killed.
         """
         folder.mkdir(parents=True, exist_ok=True)
         settings = self.settings if clusters is None else {**self.settings, **PLACED}
@@ -208,7 +208,7 @@ class Chaos:
         return left
 
     def _kill(self, flow: subprocess.Popen[bytes], clusters: Clusters) -> bool:
-        """Kill something of the kind killed least so far, of which there is something now."""
+        """Kill something of the kind that was killed least so far, among kinds that exist now."""
         for kind in sorted(KINDS, key=lambda kind: self.kills[kind]):
             if kind == "flow":
                 flow.kill()

@@ -84,9 +84,11 @@ def damage(store: Path, pids: Path, rng: random.Random) -> bool:
 
 
 def step_clock(folders: Sequence[Path], rng: random.Random) -> bool:
-    """Make all files an hour older or newer, as after a step of the clock, which itself cannot
-    change for one test alone. Modification times of published files are part of what the store
-    checks."""
+    """Make all files an hour older or newer, as after a step of the clock.
+
+    The clock itself cannot be changed for a single test. Modification times of published files are
+    part of what the store checks.
+    """
     step = rng.choice((-STEP_S, STEP_S))
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     for path in files:

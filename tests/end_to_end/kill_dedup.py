@@ -141,8 +141,10 @@ def made(store: Path) -> set[str]:
 def kill(
     moments: list[Moment], store: Path, count: int, kills: int, rng: random.Random
 ) -> Iterator[str]:
-    """Start a search again and again and kill it. Yields, for each kill that hit, what the
-    search had made last."""
+    """Start a search repeatedly and kill it.
+
+    Yields, for each kill that hit, what the search had made last.
+    """
     for number in range(kills):
         name, wait_s = moments[number * (len(moments) - 1) // max(kills - 1, 1)]
         process = begin(store, count)

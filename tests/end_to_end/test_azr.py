@@ -53,7 +53,7 @@ def test_what_the_sandbox_returned_is_what_the_world_says(played: Played) -> Non
     proposed = [
         task
         for table in Store(played.root).tables(RUN, TASKS)
-        # tables of what was read, before it ran, have the role's name
+        # tables of programs that were read but not yet run have the role's name
         if not (table.at.label or "").startswith("propose_")
         for task in table.rows(Task)
         if task["prompt_id"] is not None

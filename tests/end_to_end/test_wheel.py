@@ -1,5 +1,5 @@
-"""The wheel, installed in an environment of its own outside the checkout: the demo runs to its end,
-and its files are in SELFPLAY_HOME alone."""
+"""The wheel, installed in a separate environment outside the checkout: the demo runs to its end,
+and its files are only in SELFPLAY_HOME."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def listing(*folders: Path) -> dict[str, tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel, and a folder that is the user's."""
+    """An environment with the wheel, and the user's folder."""
 
     environment: Path
     folder: Path
@@ -75,7 +75,7 @@ class Installed:
         )
 
     def selfplay(self, *arguments: str) -> str:
-        """The output of a command, which succeeds."""
+        """The output of a command, which has to succeed."""
         done = self.run("selfplay", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -100,7 +100,7 @@ def build(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """An environment with the wheel; of the running one it has the packages, not this checkout."""
+    """An environment with the wheel and the running one's packages, but without this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     wheel = build(folder)
     venv.create(folder / "environment", with_pip=False, symlinks=True)
@@ -108,9 +108,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     user.mkdir()
     installed = Installed(folder / "environment", user, free_port())
     install = [sys.executable, "-m", "pip", "--python", installed.environment, "install"]
-    # elsewhere, as pip would take metadata in this folder for an installed package
+    # run elsewhere, since pip would mistake metadata in this folder for an installed package
     subprocess.run([*install, "--quiet", "--no-deps", "--no-index", wheel], cwd=folder, check=True)
-    # a path that a .pth file names is searched, but its own .pth files, as ours, are not read
+    # a path that a .pth file names is searched, but .pth files in it, such as ours, are not read
     (installed.packages / "below.pth").write_text(sysconfig.get_path("purelib"))
     yield installed
     installed.run("selfplay", "down")

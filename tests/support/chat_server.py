@@ -1,4 +1,4 @@
-"""A chat endpoint that misbehaves as a test tells it, and counts its requests."""
+"""A chat endpoint that misbehaves as a test tells it to, and counts its requests."""
 
 import json
 import socket
@@ -162,8 +162,10 @@ def serving(say: Callable[[str, int], Any], kind: type[Server] = ChatServer) -> 
 
 @contextmanager
 def trickling(begin: bytes, piece: bytes) -> Iterator[str]:
-    """The address of a server whose every response begins with `begin`, followed by `piece` again
-    and again until the client is gone."""
+    """Yield the address of a server that answers with `begin` and then repeats `piece` without end.
+
+    It stops when the client is gone.
+    """
 
     class Handler(BaseRequestHandler):
         def handle(self) -> None:

@@ -1,4 +1,4 @@
-"""A real headless Chromium, driven over its own DevTools protocol."""
+"""A real headless Chromium, driven over the DevTools protocol."""
 
 from __future__ import annotations
 

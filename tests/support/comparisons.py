@@ -16,7 +16,7 @@ TRAPS = ("hang", "spin")
 
 
 def begin_a_trap() -> None:
-    """Tell `limits_of_traps` that this process is in a comparison that does not end."""
+    """Tell `limits_of_traps` that this process is in a comparison that will not end."""
     _mark(os.getpid()).touch()
 
 
@@ -25,9 +25,11 @@ def _mark(pid: int) -> Path:
 
 
 def limits_of_traps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let the time limit of a comparison begin when it calls `begin_a_trap`, if ever, so that a
-    slow machine never ends one that would return. The list fills with the limits of those that
-    called it, in seconds."""
+    """Start the time limit of a comparison only when it calls `begin_a_trap`, if it ever does.
+
+    So a slow machine never ends a comparison that would return. Returns a list that fills with the
+    limits of those that called it, in seconds.
+    """
     limits = list[float]()
     receive = comparisons.Worker._receive
 

@@ -1,7 +1,7 @@
-"""`torchrun cpu_fsdp.py JOB.json`: an update by processes that Accelerate takes for GPUs, so that
-it shards on CPUs.
+"""`torchrun cpu_fsdp.py JOB.json`: an update by processes that Accelerate mistakes for GPUs, so
+that it shards on CPUs.
 
-Fails if a process holds more at once than it has to.
+Fails if a process holds more in memory at once than it has to.
 """
 
 import sys

@@ -19,8 +19,10 @@ from tests.support.scripted import ScriptedEngine
 
 
 class HeldEngine(ScriptedEngine):
-    """Leaves prompts unanswered that contain one of the words in `held`. Weights change only
-    with nothing in flight."""
+    """Leaves prompts that contain one of the words in `held` unanswered.
+
+    Its weights change only with nothing in flight.
+    """
 
     def __init__(
         self, reply: Callable[[Hashable, str], str | None], held: set[str], width: int = 4
@@ -92,8 +94,10 @@ def scripted_fleet(
     engine: Callable[[int], ScriptedEngine],
     num_engines: int = 1,
 ) -> Fleet:
-    """A fleet for the model in `folder`; `engine` makes the engine of a number, each time that it
-    is started. Rows come one by one."""
+    """A fleet for the model in `folder`, whose rows come one by one.
+
+    `engine(number)` makes an engine each time that it is started.
+    """
     monkeypatch.setattr(call_server, "ROWS_AT_ONCE", 1)
     monkeypatch.setattr(
         pool, "Child", lambda _, number, log_dir: EngineThread(engine(number), number, log_dir)

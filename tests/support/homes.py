@@ -18,8 +18,10 @@ DATABASE = "prefect.db"
 
 
 def with_database(home: Path, factory: pytest.TempPathFactory) -> Path:
-    """`home`, with the empty database that Prefect's migrations create, which takes as long as
-    several tests."""
+    """Return `home` with the empty database that Prefect's migrations create.
+
+    The migrations take as long as several tests.
+    """
     shared = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent

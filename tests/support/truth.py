@@ -32,7 +32,7 @@ class Judged(NamedTuple):
 
     @property
     def recall(self) -> float:
-        """The share of due removals that were made."""
+        """The share of the necessary removals that were made."""
         made = self.direct + self.chained
         return made / (made + self.missed)
 
@@ -43,8 +43,11 @@ def word_shingles(text: str, size: int = 5) -> set[str]:
 
 
 def defined_shingles(text: str, size: int = 5) -> set[str]:
-    """The same by the definition in `corpus_prep.dedup.shingles`, where a text without words has no
-    shingles and only duplicates equal texts; here it is one shingle."""
+    """The same set by the definition in `corpus_prep.dedup.shingles`.
+
+    By that definition, a text without words has no shingles and only duplicates equal texts; here
+    it is one shingle.
+    """
     return joined(WORDS.findall(unicodedata.normalize("NFKC", text).lower()) or [text], size)
 
 

@@ -13,7 +13,7 @@ from flows.settings.profile import MethodSettings
 from flows.settings.workload import Workload
 from warehouse.query import query
 
-# A plan has the conversations of the method alone: evaluations, monitors and probes are beside it.
+# A plan has only the method's own conversations: evaluations, monitors and probes are beside it.
 # Labels end with the number of a round: question-2 is the second round of `question`.
 CONVERSATIONS = """
 select iteration, regexp_replace(coalesce(label, role), '-[0-9]+$', '') as label, count(*) as n
@@ -109,7 +109,7 @@ def assert_as_planned(
     """Fail unless every iteration of the run is about what its configuration plans.
 
     Its conversations are between 0.4 and 1.5 times the plan's: fewer where questions are rejected
-    or replies cannot be read, more where a draw is repeated, which is much in a run of a few
+    or replies cannot be read, more where a draw is repeated, which weighs heavily in a run of a few
     prompts. It has at most the planned updates. Every planned role occurs; labels that no role of
     the plan has are those in `beside`.
     """
