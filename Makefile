@@ -1,4 +1,4 @@
-# `make help` lists the targets. Everything is installed in .venv and nowhere else.
+# `make help` lists the targets. Packages are installed in .venv; harness, companions and loaders have folders beside it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

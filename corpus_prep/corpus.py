@@ -98,7 +98,7 @@ class Corpus:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Which documents count (bool, one per document)."""
+        """Whether each document counts (bool, one per document)."""
         present = np.zeros(self.num_documents, bool)
         with self.connect() as connection:
             for batch in connection.sql(COUNTING).to_arrow_reader():

@@ -52,7 +52,7 @@ class Removal:
 def removable(
     store: Store, run: str, keep_last: int = 1, keep: Iterable[int] = (), rollouts: bool = False
 ) -> list[Removal]:
-    """What `clean` would remove from a run.
+    """List the files that `clean` would remove from a run.
 
     It keeps the last `keep_last` iterations and those in `keep` whole. Of every other iteration it
     keeps each role's last weights, which later stages and forks start from. It always keeps each
@@ -217,7 +217,7 @@ def _remove(store: Store, removal: Removal) -> int:
 
 
 def _superseded(address: str, update: Table) -> list[Removal]:
-    """What remains to be removed of the checkpoint at `address`, from which `update` continued."""
+    """The files to be removed from the checkpoint at `address`, which `update` continued."""
     before = find_table(update.root, address)
     if before is None:
         return []

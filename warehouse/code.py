@@ -107,7 +107,7 @@ def is_project_object(value: Any) -> bool:
 
 
 def held_by(value: Any) -> dict[str, Any]:
-    """What a callable or an object of the project holds besides its code, by name.
+    """The values that a callable or an object of the project holds besides its code, by name.
 
     For a nested function: the outer variables that it uses, except itself. For a bound method: its
     object. For a partial: its function and arguments. For a dataclass or a pydantic model: its
@@ -235,7 +235,7 @@ def _find(name: str) -> ModuleSpec | None:
 
 
 def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The globals that a syntax tree mentions, also as attributes of the project's modules."""
+    """Yield the globals that a syntax tree mentions, also as attributes of project modules."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Name, ast.Attribute)):
             named = _global(node, namespace)

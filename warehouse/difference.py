@@ -1,8 +1,8 @@
 """Where two runs begin to differ: the first table whose recipe or rows are not the same, and why.
 
 Ids and sampling seeds derive from addresses, which begin with the run's name. So rows are compared
-without seeds and run names, and every id of one run must stand for the same id of the other
-wherever either appears.
+without seeds and run names, and every id of one run must map to the same id of the other wherever
+either appears.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Difference:
 
 
 class Ids:
-    """Which id of one run stands for which of the other, in the order in which pairs appear.
+    """A one-to-one mapping between the ids of two runs, built up in the order in which they appear.
 
     >>> ids = Ids()
     >>> one, other, third = "0" * 32, "1" * 32, "2" * 32
@@ -55,7 +55,7 @@ class Ids:
         self._ours: dict[str, str] = {}
 
     def are_same(self, one: Any, other: Any) -> bool:
-        """Whether two values are equal, or are ids that stand for each other."""
+        """Whether two values are equal, or are ids that map to each other."""
         if isinstance(one, list) and isinstance(other, list):
             pairs = zip_longest(one, other)
             return len(one) == len(other) and all(self.are_same(*pair) for pair in pairs)
@@ -69,10 +69,11 @@ class Ids:
 
 
 def first_difference(store: Store, one: str, other: str) -> tuple[Difference | None, int]:
-    """Where two runs begin to differ, if they do, and the number of tables that were compared.
+    """Find the first difference between two runs.
 
-    Tables are compared in the order in which `one` made them. Raises ValueError for a run that
-    does not exist, Cleaned if rows to compare were removed.
+    Returns it, None if there is none, and the number of equal tables before it. Tables are compared
+    in the order in which `one` made them. Raises ValueError for a run that does not exist, Cleaned
+    if rows to compare were removed.
     """
     theirs = {within(table.address): table for table in _in_order(store, other)}
     num_equal = 0

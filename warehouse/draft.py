@@ -175,7 +175,7 @@ class Draft:
         return {"num_rows": self.num_rows, "content_hash": content_hash, "contents": contents}
 
     def contents(self) -> dict[str, dict[str, Any]]:
-        """What a recipe records about every file, by its path below the table's folder."""
+        """The recipe's entry for every file, by the file's path below the table's folder."""
         paths = sorted(p for p in self.folder.rglob("*") if p.is_file())
         contents = {}
         for path, hashed in zip(paths, self._hashed(paths), strict=True):

@@ -32,7 +32,7 @@ class Freshness:
         return self.builds
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
-        """Why a stage has to run; None if the table published at its address is fresh.
+        """The reason why a stage has to run; None if the table published at its address is fresh.
 
         An inherited table is fresh whatever the settings are now. Raises Damaged if its files are
         not intact.
@@ -103,7 +103,7 @@ def key_of(recipe: Recipe) -> str:
 
 
 def why_stale(old: Recipe, new: Recipe) -> str:
-    """One line: the parameter, input or code that differs from what the table was made with."""
+    """One line that names the parameter, input or code that changed since the table was made."""
     return next(changes(old, new), "another stage made it")
 
 

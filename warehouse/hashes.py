@@ -41,8 +41,11 @@ def hash_once(folder: Path) -> str:
 
 
 def model_identity(model: str) -> str:
-    """How recipes identify a model: by its content if it is a folder, wherever that is, else by its
-    name on the hub."""
+    """The identity of a model in recipes.
+
+    For a model in a folder, it is the hash of its content, wherever the folder is; for any other,
+    its name on the hub.
+    """
     folder = Path(model)
     return hash_once(folder) if folder.is_dir() else model
 

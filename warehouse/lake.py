@@ -167,8 +167,11 @@ class Lake:
 
 
 def source_of(schema: Schema, tables: list[Table]) -> str:
-    """What a view selects from: the files as they are if all have this code's columns, else the
-    files with nulls in missing columns."""
+    """The SQL that a view selects from.
+
+    It reads the files as they are if all have this code's columns, else with nulls in missing
+    columns.
+    """
     empty = f"main.empty_{schema.name}"
     if not tables:
         return empty

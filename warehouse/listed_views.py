@@ -83,7 +83,7 @@ def have_columns(schema: Schema, files: list[str]) -> bool:
 
 
 def source_of(files: list[str], empty: str | None) -> str:
-    """What a view over some files selects from.
+    """The SQL that a view over some files selects from.
 
     If any file may lack columns, `empty` names a table without rows that has them all; every file
     is then opened twice.

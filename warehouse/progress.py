@@ -58,7 +58,7 @@ def _of(number: int | None) -> str:
 
 
 def progress(catalogue: Catalogue, run: str) -> Progress:
-    """Where a run is now; no tables for a run that does not exist.
+    """The progress of a run; a run that does not exist has no tables.
 
     Cheap enough to ask every second: only new recipes are read.
     """

@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a dry run of the flow reported: the tables that it would rebuild, and why.
+    """The result of a dry run of the flow: the tables that it would rebuild, and why.
 
     `problem` says why there was no dry run, if there was none.
     """
@@ -60,7 +60,7 @@ class Stale:
 
 
 def parts_of(recipe: Mapping[str, Any]) -> Iterator[Part]:
-    """All that determined a table's rows, except the tables that it was made from."""
+    """Yield everything that determined a table's rows, except the tables that it was made from."""
     for name, value in recipe.get("params", {}).items():
         if name not in PLACES:
             yield from _parts_in(name, value)
@@ -149,7 +149,7 @@ def made_with(tables: Iterable[Table]) -> list[Row]:
 
 
 def _listed(values: Counter[str]) -> str:
-    """One value, or several with their numbers of tables."""
+    """One value, or several with their numbers of tables, as text."""
     if len(values) == 1:
         return next(iter(values))
     texts = [f"{value} ({number} tables)" for value, number in list(values.items())[:MOST_VALUES]]
@@ -211,7 +211,7 @@ def lineage(store: Store, run: str) -> set[str]:
 
 
 def led_to(tables: Sequence[Table], last: Iterable[Table]) -> list[Table]:
-    """Of `tables`, those that `last` were made from, directly or not, and `last` themselves."""
+    """The tables that `last` were made from, directly or not, and `last`, in order of `tables`."""
     place_of = places_of(tables)
     at = {place_of(table.address): table for table in tables}
     reached: set[str] = set()
@@ -225,7 +225,7 @@ def led_to(tables: Sequence[Table], last: Iterable[Table]) -> list[Table]:
 
 
 def made_from(tables: Sequence[Table], addresses: Iterable[str]) -> list[Table]:
-    """Of `tables`, those that were made from any of the addresses, directly or not."""
+    """The tables among `tables` that were made from any of the addresses, directly or not."""
     place_of = places_of(tables)
     by_source: dict[str, list[str]] = {}
     for table in tables:
@@ -287,7 +287,7 @@ def _other_policy(table: Table, find: Callable[[str], Table | None]) -> str | No
 
 
 def cost_of(tables: Sequence[Table], addresses: Collection[str]) -> list[Row]:
-    """What it took to make the tables at some addresses and everything made from them.
+    """The cost of making the tables at some addresses and everything made from them.
 
     One row per stage, and one for all: stale tables, those made from them, optimizer steps, tokens
     sampled or trained on, hours, GPU hours. Tables that were never made cost nothing yet.

@@ -125,11 +125,11 @@ class PaidReplies:
             connection.execute(LOSS, (run, cost, time.time()))
 
     def spent(self, run: str) -> float:
-        """What a run paid, with a reply or without."""
+        """The total cost of a run's requests, with or without a usable reply."""
         return self.lost(run) + self._sum("select sum(cost) from replies where run = ?", run)
 
     def lost(self, run: str) -> float:
-        """What a run paid without a reply."""
+        """The cost of a run's requests that brought no usable reply."""
         return self._sum("select sum(cost) from losses where run = ?", run)
 
     def _sum(self, query: str, run: str) -> float:

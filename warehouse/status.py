@@ -71,8 +71,10 @@ class Parts:
 
 
 def parts(store: Store, run: str) -> Parts:
-    """What a run has built: its iterations, and the phases of the last one. Tables outside any
-    iteration count under None."""
+    """Summarise what a run has built: its iterations, and the phases of the last one.
+
+    Tables outside any iteration count under None.
+    """
     tables = sorted(store.tables(run), key=lambda table: table.recipe["started_at"])
     by_iteration: dict[int | None, list[Table]] = {}
     for table in tables:
@@ -106,8 +108,11 @@ def _counts(tables: list[Table]) -> Row:
 
 
 def stages(store: Store, run: str) -> list[Row]:
-    """One row per published table of a run, in the order of building: address, stage, rows, what
-    making it took, and how many of its rows are not used."""
+    """One row per published table of a run, in the order in which they were built.
+
+    Columns: address, stage, rows, tokens, seconds, gpu_s, peak_mb, and not_used, the number of rows
+    that are not used.
+    """
     made = [table for table in store.tables(run) if not table.holds_labels]
     tables = sorted(made, key=lambda t: t.recipe["started_at"])
     return [
@@ -126,8 +131,10 @@ def stages(store: Store, run: str) -> list[Row]:
 
 
 def working(store: Store, run: str | None = None) -> list[Row]:
-    """One row per table that is being built right now, in one run or in all: address, pid, host,
-    and the seconds since it began."""
+    """One row per table that is being built right now, in one run or in all.
+
+    Columns: address, pid, host, and the seconds since it began.
+    """
     return [
         {
             "address": w["address"],

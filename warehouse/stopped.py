@@ -44,7 +44,7 @@ def remembered(store: Store, run: str) -> Iterator[None]:
 
 
 def stopped(store: Store, run: str) -> Stopped | None:
-    """What stopped the run; None if nothing did, or if it has been continued since.
+    """The error that stopped the run; None if none did, or if the run has been continued since.
 
     Raises Damaged for a truncated file.
     """

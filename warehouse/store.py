@@ -96,7 +96,7 @@ def check_recipes(without_recipe: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a run a stage writes: `place.iteration(3).phase("solver").step(7)`."""
+    """The place in a run where a stage writes: `place.iteration(3).phase("solver").step(7)`."""
 
     store: Store
     at: Address
@@ -456,7 +456,7 @@ class Store:
             raise RuntimeError(f"a dry run writes nothing to the store, and so not {what}")
 
     def kept(self, run: str, name: str) -> Any:
-        """What `keep` wrote, or None.
+        """Read what `keep` wrote; None if there is no such file.
 
         Raises Damaged for a truncated file, or one that `keep` did not write.
         """

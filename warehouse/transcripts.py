@@ -96,7 +96,7 @@ Played = tuple[Table, Row, Row, Row]
 
 
 def played(tables: list[Table]) -> Iterator[Iterator[Played]]:
-    """All rollouts with their prompts and outcomes, place by place.
+    """Yield all rollouts with their prompts and outcomes, place by place.
 
     The prompts, rewards and parsed replies of rollouts are at the same place.
     """
@@ -127,9 +127,9 @@ def _played_at(rollouts: list[Table], at_place: list[Table]) -> Iterator[Played]
 
 
 def _outcomes(tables: Iterable[Table]) -> dict[str, Row]:
-    """What other tables say about a rollout, by its id.
+    """The outcomes of rollouts that other tables hold, by rollout id.
 
-    That is its reward, its advantage, and why it is malformed or unscorable.
+    An outcome is a rollout's reward, its advantage, and why it is malformed or unscorable.
     """
     outcomes: dict[str, Row] = {}
     for table in tables:

@@ -70,7 +70,7 @@ class Usage:
 
 
 def usage_of(store: Store, run: str, updates: list[Table]) -> Usage | None:
-    """How the role was prompted that a policy's last update trained on most.
+    """Return how the role was prompted on which a policy's last update trained most.
 
     That is the role of the table with the most rollouts in the update's batch, or with the most
     rollouts if there is no batch. None if its rollouts are gone.

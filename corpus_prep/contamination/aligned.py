@@ -327,7 +327,7 @@ def _best(hashes, own, bits, is_rare):
 
 
 def documents_of(candidates: Path, num_documents: int) -> np.ndarray:
-    """Which documents have candidates (bool)."""
+    """Whether each document has candidates (bool)."""
     is_candidate = np.zeros(num_documents, bool)
     with pq.ParquetFile(candidates) as file:
         for batch in _column(file, "document"):

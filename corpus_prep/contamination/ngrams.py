@@ -316,7 +316,7 @@ def find_passages(
 
 @dataclass(frozen=True)
 class FoundPassages:
-    """Which passages were found in which documents."""
+    """The passages that were found, and the documents in which they were found."""
 
     connection: duckdb.DuckDBPyConnection
     num_own: int

@@ -74,7 +74,7 @@ def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
 
 
 def count_words(texts: pa.ChunkedArray) -> np.ndarray:
-    """How many words each text has (int64)."""
+    """The number of words in each text (int64)."""
     counts = np.zeros(len(texts), np.int64)
     for batch in words(texts):
         counts += np.bincount(batch.document, minlength=len(texts))
@@ -91,7 +91,7 @@ def grams(batch: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _table() -> np.ndarray:
-    """What each character folds to: SKIPPED, SEPARATOR, or a letter, with ALONE if it is a word."""
+    """The fold of each character: SKIPPED, SEPARATOR, or a letter, with ALONE if it is a word."""
     table = np.fromiter((_fold(chr(code)) for code in range(FOLDED)), np.int32, FOLDED)
     for low, high in UNSPACED:
         table[low : high + 1] |= np.where(table[low : high + 1] > 0, ALONE, 0).astype(np.int32)

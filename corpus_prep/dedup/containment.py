@@ -173,7 +173,7 @@ def _held(sets: ShingleSets, pairs: pa.Table, settings: Containment) -> pa.Table
 
 
 def _boilerplate(folders: Sequence[Path], counts: np.ndarray, common: int) -> dict[str, int]:
-    """How many documents share text with more than `common` others.
+    """Count the documents that share text with more than `common` others.
 
     The second number counts those for which that is at least half of their text. In a large corpus
     many shingles fall into each slot of `counts`, so the median count of a slot is no sign of

@@ -26,9 +26,9 @@ ROWS_AT_ONCE = 1 << 16
 def screen_exact(
     corpus: Corpus, keep: Keep, folder: Path, workers: Workers | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `screenings`, in corpus order.
+    """Yield rows of `screenings`, in corpus order, that keep one of several equal documents.
 
-    Of the documents with the same words in the same order, one is kept. Case, punctuation and white
+    Documents are equal if they have the same words in the same order. Case, punctuation and white
     space do not count, except in texts without words. Partial results in `folder` survive a kill.
     """
     hashes = map_shards(hash_texts, corpus.shards(folder, "text-hashes"), None, workers)

@@ -290,7 +290,7 @@ def _edges(first: np.ndarray, second: np.ndarray, jaccards: np.ndarray, floor: f
 
 
 def _documents(corpus: Corpus, files: Sequence[Path]) -> np.ndarray:
-    """Which documents are in pairs or crowds (bool)."""
+    """Whether each document is in a pair or a crowd (bool)."""
     in_pairs = np.zeros(corpus.num_documents, bool)
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as parquet:

@@ -181,7 +181,7 @@ def _code_point(data, at, end):
 
 @njit(cache=True, nogil=True)
 def _may_change(data, starts, kinds):
-    """Which texts have a character that NFKC may change (bool)."""
+    """Whether each text has a character that NFKC may change (bool)."""
     may_change = np.zeros(len(starts) - 1, np.bool_)
     for d in range(len(starts) - 1):
         at = starts[d]

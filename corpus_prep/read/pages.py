@@ -38,7 +38,8 @@ def page(source_file: SourceFile) -> Iterator[Record]:
 def article(content: bytes, charset: str | None = None) -> dict[str, object]:
     """Title and text of a web page, without menus and footers.
 
-    It is all of the page's text if no main part can be identified. `charset` is the server's.
+    If no main part can be identified, the text is all of the page's text. `charset` is the
+    server's.
     """
     import lxml.etree as etree
     import trafilatura  # 0.4 s

@@ -95,7 +95,7 @@ def plain(text: str) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Prose without tags, with paragraphs and headings on lines of their own.
+    """Prose without tags, with a blank line between paragraphs and headings.
 
     >>> paragraphs("<H2> History </H2> <P> It began. </P> <P> It ended. </P>")
     'History\\n\\nIt began.\\n\\nIt ended.'

@@ -156,7 +156,7 @@ def build_index(
 ) -> Path:
     """Write an index of the documents and return its folder.
 
-    It is `indexed` for callers that do not need the documents.
+    Like `indexed`, for callers that do not need the documents.
     """
     for _ in indexed(documents, folder, embedding, search, vectors):
         pass
@@ -230,10 +230,7 @@ def _write_ranker(
 
 
 def _link(file: Path, to: Path) -> None:
-    """Hard-link a file that is never written to again.
-
-    It is copied if the file system has no hard links.
-    """
+    """Hard-link a file that is never written to again; copy it if the file system cannot."""
     try:
         os.link(file, to)
     except OSError:

@@ -296,8 +296,7 @@ def fuzzed(seed: int, num: int) -> Report:
 
 
 def stretched(patterns: list[str], length: int = LONG) -> Report:
-    """Read every pattern repeated to `length` characters, by itself and enclosed in a reply's
-    tags."""
+    """Read every pattern repeated to `length` characters, bare and enclosed in a reply's tags."""
     report = Report()
     for pattern in patterns:
         long = (pattern * (length // len(pattern) + 1))[:length]

@@ -108,7 +108,7 @@ def compare(count: int, kills: int, seed: int = 0) -> dict[str, Any]:
 
 
 def watch(store: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
-    """What a search makes, in order."""
+    """Yield what a search makes, in order."""
     seen = {""}
     last = time.monotonic()
     name = ""

@@ -1,4 +1,4 @@
-"""How a table is described.
+"""The description of a table.
 
 A table is a TypedDict whose annotations are its columns. `TABLES` is the registry of all tables.
 
