@@ -30,7 +30,7 @@ import pyarrow as pa
 from warehouse.readonly import NotAllowed, answer, out_of_time
 
 GRACE_S = 2.0  # time for DuckDB to react to an interrupt before its process exits
-MOST_BYTES = 4 << 30  # limit of the process: DuckDB's own limit, and memory that it does not count
+MOST_BYTES = 4 << 30  # that the process may allocate: DuckDB's limit, and what it does not count
 TOLD = 3  # exit status of a process that has reported an error
 LATE = 4  # exit status of a process that ended itself because its time was up
 KINDS = {kind.__name__: kind for kind in (ValueError, NotAllowed)}

@@ -62,9 +62,9 @@ class Catalogue:
     def related(self, run: str, address: str) -> list[Table]:
         """All tables of a run that can refer to rows of the table at an address.
 
-        These are the table itself, the tables that it was made from, and the tables that were made
-        from it. A table whose recipe records no inputs, such as one that no stage made, counts as
-        related.
+        These are the table itself, all tables that it was made from, and all that were made from
+        it, directly or not. A table whose recipe records no inputs, such as one that no stage made,
+        counts as related.
 
         Policies do not relate tables: the rollouts that a policy sampled are unrelated to the batch
         it was trained on.

@@ -164,8 +164,10 @@ def remove(store: Store, removals: Iterable[Removal]) -> int:
 
 
 def summary(removals: list[Removal]) -> list[Row]:
-    """One row per iteration and kind of file: iteration (0: outside any), what, tables, files,
-    MB."""
+    """One row per iteration (0: outside any) and kind of file.
+
+    Columns: iteration, what, tables, files, MB.
+    """
     by_place: dict[tuple[int, str], list[Removal]] = {}
     for removal in removals:
         by_place.setdefault((removal.table.at.iteration or 0, removal.kind), []).append(removal)

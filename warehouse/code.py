@@ -272,16 +272,20 @@ def _parse(thing: Any) -> ast.AST:
 
 @functools.cache
 def _module(path: str, loaded: ModuleType | int) -> ast.AST:
-    """A module's syntax tree, parsed once per import: edits during a run do not change its code.
+    """A module's syntax tree, parsed once per import.
 
-    `loaded` is the module, or the modification time of its file if it is not imported here.
+    Edits during a run do not change the code that runs. `loaded` is the module, or the modification
+    time of its file if it is not imported here.
     """
     return _bare(ast.parse(Path(path).read_text(encoding="utf-8")))
 
 
 def _bare(tree: ast.AST) -> ast.AST:
-    """The tree without anything that cannot change what a function returns: docstrings,
-    descriptions of pydantic's fields, decorators, annotations and signatures by `@overload`."""
+    """The tree without the parts that do not change what a function returns.
+
+    These are docstrings, descriptions of pydantic's fields, decorators, annotations and signatures
+    by `@overload`.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Field", "pydantic.Field"):
             node.keywords = [word for word in node.keywords if word.arg != "description"]
@@ -305,7 +309,7 @@ def _bare(tree: ast.AST) -> ast.AST:
 
 
 def _is_overload(statement: ast.stmt) -> bool:
-    """Whether this is an `@overload`: a type signature of a function defined below it."""
+    """Whether this is an `@overload`: only a type signature of a function defined below it."""
     if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return False
     for decorator in statement.decorator_list:

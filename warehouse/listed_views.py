@@ -28,8 +28,8 @@ DESCRIBING = re.compile(r"information_schema|duckdb_\w+\s*\(|pg_catalog|show\s",
 def needed(statement: str, made_of: dict[str, str]) -> list[str]:
     """The views that a statement names and those that they are built on, in the order of `made_of`.
 
-    `made_of` has the SQL of every view by name. Returns none for a statement that may list views,
-    because each would appear in the list twice.
+    `made_of` has the SQL of every view by name. The list is empty for a statement that may list
+    views, because each would appear twice.
 
     >>> made_of = {"a": "from 'file'", "b": "from a", "c": "from a"}
     >>> needed("select * from B", made_of)

@@ -122,7 +122,7 @@ def code_version(recipe: Mapping[str, Any]) -> str:
 def made_with(tables: Iterable[Table]) -> list[Row]:
     """One row per stage: its tables, the versions of its code, its settings, prompts and SQL.
 
-    A part with several values lists them, each with its number of tables.
+    If a part has several values, they are listed, each with its number of tables.
     """
     by_stage: dict[str, list[Table]] = {}
     for table in tables:

@@ -122,7 +122,7 @@ def write_dataset(
 
 
 def _sample(folder: Path) -> str:
-    """The first rewarded conversation as JSON, its texts cut; empty if there is none."""
+    """The first rewarded conversation as JSON, with its texts cut; empty if there is none."""
     files = sorted((folder / DEFAULT).glob(f"{TRAIN}-*.parquet"))
     if not files:
         return ""

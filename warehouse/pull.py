@@ -307,7 +307,7 @@ def _publish(
 def _add(
     store: Store, table: Table, fetched: Path, names: Sequence[str], uses: Counter[str]
 ) -> None:
-    """Add files to a published table that lacks them, left out or lost."""
+    """Add files to a published table that left them out or lost them."""
     _place(fetched, table.folder, table.contents, names, uses)
     contents = {
         name: {key: value for key, value in entry.items() if key != "cleaned" or name not in names}
@@ -324,7 +324,10 @@ def _place(
     names: Sequence[str],
     uses: Counter[str],
 ) -> None:
-    """Move fetched files to their names; one of several tables is copied for all but the last."""
+    """Move fetched files to their names.
+
+    A file that several tables have is copied for all but the last.
+    """
     for name in names:
         entry = contents[name]
         source = fetched / entry["hash"]

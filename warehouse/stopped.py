@@ -18,7 +18,7 @@ STOPPED = "stopped.json"
 
 @dataclass(frozen=True)
 class Stopped:
-    """The error that stopped a run, and when that was, in local time."""
+    """The error that stopped a run, and its local time."""
 
     kind: str  # the class of the error, such as Alarm
     why: str
