@@ -91,7 +91,7 @@ def write_found(
 
 
 def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random) -> str:
-    """Replace, remove, insert or swap words until the Jaccard is about that of a target.
+    """Replace, remove, insert or swap words until the Jaccard is close to a target.
 
     The target is drawn from the range JACCARDS. Editing one word changes `shingle_size` of n
     shingles: with k edits far apart from each other the Jaccard is (n - k * size) / (n + k * size).

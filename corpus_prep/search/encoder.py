@@ -63,7 +63,7 @@ class Encoder:
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of queries, each with the model's query prefix.
 
-        Returns float32, of length 1, [queries, dimensions].
+        Returns float32 vectors of length 1, [queries, dimensions].
         """
         return self([self.config.query_prefix + text for text in texts])
 
