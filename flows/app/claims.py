@@ -74,19 +74,19 @@ ADAPTERS_ON_GPU: Mapping[str, Any] = {"engine.dtype": "float16"}
 class End(NamedTuple):
     """How a finished run ended.
 
-    `alarm`: that stopped it, or ""; `in_store`: whether the store holds the run to its end, and not
-    only the file of kept runs.
+    `alarm` is the alarm that stopped it, or "". `in_store` tells whether the store holds the
+    complete run, rather than only the file of kept runs.
     """
 
     alarm: str = ""
     in_store: bool = True
 
 
-# (2, 3) is the second of three parts of a study, for processes that play side by side
+# (2, 3) is the second of three parts of a study; concurrent processes each play one part
 Part = tuple[int, int]
 WHOLE: Part = (1, 1)
 
-# the seeds that each variant has, and how its run ended
+# for each variant, the seeds whose runs are finished, and how each run ended
 Runs = Mapping[str, Mapping[Seed, End]]
 
 
@@ -108,7 +108,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def prepare(study: Study) -> None:
-    """Prepare the corpus that its runs learn from."""
+    """Prepare the corpus that the study's runs learn from, if it has one."""
     if study.corpus:
         method = find_method("prepare-corpus")
         with one_at_a_time():
@@ -116,8 +116,10 @@ def prepare(study: Study) -> None:
 
 
 def request(study: Study, variant: str, seed: int) -> Request:
-    """The request for the run of a variant with a seed. One engine, because seeds may run side by
-    side."""
+    """The request for a variant's run with one seed.
+
+    It asks for one engine, because several seeds may run at the same time.
+    """
     settings = {**study.variants[variant], "seed": study.seed_of(variant, seed), "num_engines": 1}
     name = study.run_name(variant, seed)
     flow = f"{study.method}-iteration"
@@ -125,7 +127,7 @@ def request(study: Study, variant: str, seed: int) -> Request:
 
 
 def is_in_part(position: int, part: Part) -> bool:
-    """Whether the run at a position of a study, from 0, belongs to a part of it.
+    """Whether the run at a position of a study, counted from 0, belongs to a part.
 
     >>> [position for position in range(7) if is_in_part(position, (2, 3))]
     [1, 4]
@@ -145,7 +147,7 @@ def on_gpu(request: Request) -> Request:
 
 
 def play(request: Request, pool: MachinePool | None = None) -> None:
-    """Play one run, or resume it, on machines that it shares with others if there is a pool."""
+    """Play or resume one run; with a `pool`, on machines that it shares with other runs."""
     began = time.monotonic()
     try:
         find_method(request.flow).run(request, pool=pool)
@@ -155,9 +157,9 @@ def play(request: Request, pool: MachinePool | None = None) -> None:
 
 
 def next_stage(request: Request) -> tuple[str | None, str]:
-    """The stage that a run would play next, and why; None if it is finished.
+    """The next stage that a run would play, with the reason, and the alarm that stopped the run.
 
-    Then the alarm that stopped it, or "".
+    The stage is None if the run is finished; the alarm is "" if none stopped it.
     """
     if not any(open_store().tables(request.run)):
         return "not begun", ""
@@ -169,7 +171,7 @@ def next_stage(request: Request) -> tuple[str | None, str]:
 def finished(study: Study, seeds: Sequence[int] | None = None, known: Runs | None = None) -> Runs:
     """The seeds whose runs are finished, by variant. Runs in `known` are not checked again.
 
-    `seeds`: which to look for beside those that the study plays.
+    `seeds` are seeds to look for in addition to those of the study.
     """
     kept = KeptRuns.load(kept_file(study.name))
     runs: dict[str, dict[Seed, End]] = {variant: {} for variant in study.variants}
@@ -191,11 +193,12 @@ def finished(study: Study, seeds: Sequence[int] | None = None, known: Runs | Non
 def progress(study: Study, seeds: Sequence[int] | None = None) -> list[Row]:
     """One row per variant: its finished seeds, what the others would play next, and the time left.
 
-    A run takes as long as the finished ones of its variant did on CPUs, or those of its study.
+    The estimate assumes that a run takes as long as the variant's finished runs on CPUs did on
+    average or, if there are none, as the study's.
     """
     kept = KeptRuns.load(kept_file(study.name))
-    # of each variant: the next stage of each seed that is left; the finished seeds, and the seconds
-    # of those that used no GPU
+    # by variant: the next stage of each unfinished seed, the finished seeds, and the seconds of the
+    # finished runs that used no GPU
     left: dict[str, dict[int, str]] = {variant: {} for variant in study.variants}
     finished_seeds: dict[str, list[int]] = {variant: [] for variant in study.variants}
     cpu_seconds: dict[str, list[float]] = {variant: [] for variant in study.variants}
@@ -233,7 +236,10 @@ def progress(study: Study, seeds: Sequence[int] | None = None) -> list[Row]:
 
 
 def _minutes(num_runs: int, typical_s: Sequence[float]) -> int | None:
-    """How long some runs take, given the seconds of like runs; None if there are no such."""
+    """Estimated minutes for a number of runs, given the seconds of similar runs.
+
+    None if there are no similar runs.
+    """
     if num_runs == 0:
         return 0
     if typical_s:
@@ -242,7 +248,7 @@ def _minutes(num_runs: int, typical_s: Sequence[float]) -> int | None:
 
 
 def together(left: Mapping[int, str]) -> dict[str, list[int]]:
-    """Seeds by what they have in common.
+    """Group seeds by their next stage.
 
     >>> together({0: "not begun", 2: "not begun"})
     {'not begun': [0, 2]}
@@ -254,20 +260,20 @@ def together(left: Mapping[int, str]) -> dict[str, list[int]]:
 
 
 def unique(study: Study, variant: str, seeds: Sequence[int] | None) -> list[int]:
-    """The seeds that make different runs of a variant; None stands for those of the study."""
+    """The seeds that give distinct runs of a variant; None stands for the study's seeds."""
     numbers = study.seeds(variant) if seeds is None else seeds
     return list(dict.fromkeys(study.seed_of(variant, number) for number in numbers))
 
 
 def seconds(run: str) -> float:
-    """The seconds that all stages of a run took."""
+    """The total seconds of a run's stages."""
     return sum(table.recipe["seconds"] for table in open_store().tables(run))
 
 
 def write_down(study: Study) -> dict[str, Threshold]:
-    """The threshold of each claim when it was first seen here, with the time.
+    """Record the thresholds of new claims in the store, and return those of all claims.
 
-    Adds new claims to the store.
+    Each threshold is the one at the time when the claim was first seen here, with that time.
     """
     path = open_store().root / "claims" / f"{study.name}.json"
     now = time.time()
@@ -283,7 +289,7 @@ def write_down(study: Study) -> dict[str, Threshold]:
 def set_before(
     claim: Claim, written: Threshold, study: Study, seeds: Sequence[Seed], kept: KeptRuns
 ) -> bool:
-    """Whether a claim's threshold was written down before its runs began, and is the same now."""
+    """Whether a claim's threshold was recorded before its runs began, and has not changed since."""
     names = {
         study.run_name(variant, seed.number) for variant in claim.runs.values() for seed in seeds
     }
@@ -298,12 +304,13 @@ def set_before(
 
 @functools.cache
 def began(root: Path, run: str) -> float:
-    """When the first table of a run that is finished was begun, in seconds since 1970."""
+    """When the first table of a finished run was begun, in seconds since 1970."""
     return min((table.recipe["started_at"] for table in Store(root).tables(run)), default=math.inf)
 
 
 def describe_variants(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[Row]:
-    """One row per variant: the held-out score before, its gain, and every metric at the end."""
+    """One row per variant: its initial held-out score, its gain, and the last value of every
+    metric."""
     rows = []
     used_gpu = {name for name, run in kept.runs.items() if run.gpu_s}
     is_any_stopped = any(end.alarm for ends in runs.values() for end in ends.values())
@@ -328,10 +335,10 @@ def describe_variants(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> l
 
 
 def judge_claims(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[Row]:
-    """One row per claim, over the seeds that all its variants have: claims of the paper first.
+    """One row per claim, over the seeds that all its variants have; the paper's claims come first.
 
-    The number of a seed is marked if an alarm stopped one of its runs. A claim about other tables
-    than `evaluations` rests on the seeds whose runs the store holds to their end.
+    A seed's number is marked if an alarm stopped one of its runs. A claim about tables other than
+    `evaluations` uses only seeds whose complete runs are in the store.
     """
     rows = []
     written = earliest(write_down(study), kept.thresholds)
@@ -383,7 +390,7 @@ def _smallest_visible(effect: float) -> str:
 
 
 def chance(claims: Sequence[Row]) -> str:
-    """How many of the rows that are shown may be so by chance."""
+    """How many claims are *shown*, and how many of these would be expected by chance."""
     num_shown = sum(row["verdict"] == SHOWN for row in claims)
     expected = len(claims) * TAIL
     return (
@@ -393,7 +400,7 @@ def chance(claims: Sequence[Row]) -> str:
 
 
 def counted(seeds: Collection[Seed], needed: int) -> str:
-    """How many seeds a row rests on and, if fewer than `needed`, how many are needed."""
+    """How many seeds a row is computed from and, if fewer than `needed`, how many it needs."""
     if len(seeds) >= needed:
         return str(len(seeds))
     return f"{len(seeds)} of {needed}"
@@ -420,7 +427,7 @@ def as_markdown(rows: list[Row]) -> str:
 
 
 def keep_finished(study: Study, runs: Runs) -> KeptRuns:
-    """Keep the finished runs that the store holds; returns all that are kept now."""
+    """Keep the finished runs that the store holds; return all kept runs."""
     finished_here = [
         (request(study, variant, seed.number), end.alarm)
         for variant, ends in runs.items()
@@ -472,7 +479,7 @@ def report(study: Study, runs: Runs) -> str:
 
 
 def add_runs(study: Study, files: Iterable[Path]) -> None:
-    """Add the kept runs of other machines to those of a study, and report all that is finished.
+    """Add the kept runs of other machines to those of a study, and report all finished runs.
 
     Raises FileNotFoundError and ValueError as `kept_runs.add` does.
     """
@@ -492,7 +499,7 @@ def play_study(
     gpu: bool = False,
     part: Part = WHOLE,
 ) -> None:
-    """Play the variants one after the other, and report after each all that is finished.
+    """Play the variants one after the other, and report all finished runs after each.
 
     `again`: also the runs that were kept; `gpu`: on a GPU; `part`: only the runs of this
     part.
@@ -521,7 +528,7 @@ def _play_variants(
             asked = request(study, variant, seed)
             if is_in_part(next(position), part) and (again or kept.get(asked) is None):
                 play(on_gpu(asked) if gpu else asked, pool)
-                known.pop(variant, None)  # the store holds runs that only the kept file did
+                known.pop(variant, None)  # runs that only the kept file held are now in the store
         runs = finished(study, seeds, known)
         begun = {name: ends for name, ends in runs.items() if ends}
         with one_at_a_time():
@@ -529,7 +536,7 @@ def _play_variants(
 
 
 def main() -> None:
-    """Play the studies that the command line names, or list what is left of them."""
+    """Play the studies named on the command line, or list their unfinished runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = ", ".join(STUDIES)
     parser.add_argument(
@@ -555,7 +562,7 @@ def main() -> None:
 
 
 def load_studies(names: Sequence[str]) -> list[Study]:
-    """Raises ValueError for a study that does not exist."""
+    """The studies of these names. Raises ValueError for a study that does not exist."""
     if unknown := set(names) - set(STUDIES):
         raise ValueError(
             f"there is no study {', '.join(sorted(unknown))}; there are {', '.join(STUDIES)}"
@@ -572,7 +579,7 @@ def run_studies(
     gpu: bool = False,
     part: Part = WHOLE,
 ) -> None:
-    """Play studies, all of them if `names` is empty; or, if `lists`, list what is left.
+    """Play studies, all of them if `names` is empty; with `lists`, only list unfinished runs.
 
     `again`: also the runs that were kept; `gpu`: on a GPU; `part`: only this part of each.
 

@@ -1,4 +1,4 @@
-"""A figure of all claims about scores: the effect of each with its interval, by study."""
+"""A figure of all claims about scores: each claim's effect with its interval, by study."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COLOURS: Mapping[str, str] = {
     SMALLER: PALETTE[2],
     CANNOT_TELL: GREY,
 }
-SCORES = ("final score", "gain", "mean score over iterations")  # how such numbers begin
+SCORES = ("final score", "gain", "mean score over iterations")  # what names of scores begin with
 INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
 SHOWN_EFFECTS = (-0.3, 0.6)  # longer intervals end in an arrowhead
-MOST_LETTERS = 62  # of a claim beside its row
+MOST_LETTERS = 62  # maximum length of a claim's label
 ROW_INCHES = 0.21
-PANEL_INCHES = 0.55  # of its title and axis, beside its rows
+PANEL_INCHES = 0.55  # height of a panel's title and axis, without its rows
 LEGEND_INCHES = 0.4
 
 
@@ -43,9 +43,9 @@ class Effect:
 
     @classmethod
     def of(cls, row: Row) -> Self | None:
-        """The effect of a row of a table of claims.
+        """The effect in a row of a claims table.
 
-        None for a row about variants, for numbers that are not scores, and for a single seed.
+        None for a row about a variant, a number that is not a score, or a single seed.
         """
         if "verdict" not in row or not row["number"].startswith(SCORES):
             return None
@@ -58,7 +58,7 @@ class Effect:
 
 
 def read_effects(folder: Path) -> dict[str, list[Effect]]:
-    """The effects in each study's table of a folder; studies without any are left out."""
+    """The effects in the claims tables of a folder, by study; studies without any are left out."""
     studies = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
@@ -68,10 +68,10 @@ def read_effects(folder: Path) -> dict[str, list[Effect]]:
 
 
 def draw_claims(studies: Mapping[str, Sequence[Effect]], path: Path) -> None:
-    """Write the figure of at least one study as a PNG file: one panel a study, one row a claim.
+    """Draw at least one study as a PNG file: one panel per study, one row per claim.
 
-    A dot is the mean over seeds, a line its interval, a tick the threshold. An interval that goes
-    beyond the figure ends in an arrowhead.
+    A dot is the mean over seeds, a line its interval, a tick the threshold. An interval that
+    extends beyond the figure ends in an arrowhead.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -102,7 +102,7 @@ def draw_claims(studies: Mapping[str, Sequence[Effect]], path: Path) -> None:
 
 
 def _columns(studies: Mapping[str, Sequence[Effect]]) -> Iterator[list[str]]:
-    """The names of the studies in two columns of about the same height, in order."""
+    """The names of the studies, in order, in at most two columns of similar height."""
     total = sum(map(len, studies.values()))
     first: list[str] = []
     taken = 0
@@ -117,7 +117,7 @@ def _columns(studies: Mapping[str, Sequence[Effect]]) -> Iterator[list[str]]:
 
 
 def ends_beyond(effect: Effect) -> Iterator[tuple[float, str]]:
-    """The edges of the figure that an effect's interval goes beyond, with the arrowhead there."""
+    """The edges of the figure that an effect's interval extends beyond, each with its arrowhead."""
     lowest, highest = SHOWN_EFFECTS
     if effect.low < lowest:
         yield lowest, "<"

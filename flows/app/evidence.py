@@ -1,10 +1,10 @@
-"""What a number of seeds can show: the interval of a mean, and the verdict on a claim.
+"""What a set of seeds can show: the interval of a mean, and the verdict on a claim.
 
 A claim is *shown* if the whole 95% interval lies on its side of the threshold, and *contradicted*
-if the whole interval lies on the other side. If the interval holds the threshold, but not the
-paper's effect, which is larger, the effect is *smaller than reported*; that threshold is the
-paper's, not ours. Otherwise the runs *cannot tell*, and the smallest effect that they could have
-shown says whether more seeds are worth playing.
+if the whole interval lies on the other side. If the interval contains the threshold but not the
+paper's larger effect, the effect is *smaller than reported*; that verdict compares with the
+paper's number, not with our threshold. Otherwise the runs *cannot tell*, and the smallest effect
+that they could have shown says whether more seeds are worth playing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 from scipy.stats import beta, t
 
 CONFIDENCE = 0.95
-TAIL = (1 - CONFIDENCE) / 2  # the chance that a row without an effect is shown
+TAIL = (1 - CONFIDENCE) / 2  # the probability of *shown* when there is no effect
 SHOWN = "shown"
 CONTRADICTED = "contradicted"
 SMALLER = "smaller than reported"
@@ -26,7 +26,7 @@ CANNOT_TELL = "cannot tell"
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds, and where it lies with a confidence of 95%."""
+    """A mean over seeds with its 95% confidence interval."""
 
     mean: float
     low: float
@@ -39,9 +39,9 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Student's interval of the mean of `values`, one per seed; unbounded for a single seed.
+    """Student's t interval of the mean of `values`, one per seed; unbounded for a single seed.
 
-    For paired differences it is the interval of the paired test.
+    For paired differences it is the interval of the paired t-test.
 
     >>> print(mean_interval([0.1, 0.2, 0.3]))
     0.200 [-0.048, 0.448]
@@ -54,7 +54,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def share_interval(values: Sequence[float]) -> Interval:
-    """Clopper and Pearson's interval of a share of seeds; each value is 1 (it happened) or 0.
+    """The Clopper-Pearson interval of a share of seeds; each value is 1 (it happened) or 0.
 
     >>> print(share_interval([1, 1, 1, 1, 1, 1]))
     1.000 [0.541, 1.000]
@@ -72,10 +72,10 @@ def share_interval(values: Sequence[float]) -> Interval:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the seeds say of a claim.
+    """What the seeds say about a claim.
 
-    `smallest_visible`: how far from the threshold the mean would have had to lie for a verdict,
-    with the spread that these seeds have.
+    `smallest_visible`: how far the mean would have had to lie from the threshold for a verdict,
+    given the spread of these seeds.
     """
 
     says: str
@@ -93,9 +93,9 @@ def judge(
 ) -> Verdict:
     """The verdict on the claim that the mean of `values` is above `threshold`.
 
-    `is_below`: the claim is that it is below. `is_share`: every value is 1 or 0, and the mean is
-    the share of seeds. `reported`: the mean that the paper found. Values that are NaN leave nothing
-    to say.
+    `is_below`: the claim is that the mean is below it. `is_share`: every value is 1 or 0, and the
+    mean is the share of seeds. `reported`: the mean that the paper found. If a value is NaN, the
+    seeds cannot tell.
 
     >>> judge([0.10, 0.12, 0.11, 0.13], 0.0).says
     'shown'

@@ -1,8 +1,8 @@
 """Finished runs of a study, kept without their stores.
 
-`data/bench/STUDY-runs.parquet` holds the rows of `evaluations` of every finished run: those that
-the study's tables are computed from. So a study of hundreds of runs can be played on several
-machines, or on one that is lost afterwards, and everybody can compute its numbers again:
+`data/bench/STUDY-runs.parquet` holds the `evaluations` rows of every finished run, from which the
+study's tables are computed. So a study of hundreds of runs can be played on several machines, or on
+one that is lost afterwards, and anyone can recompute its numbers:
 
     select run, iteration, score from 'data/bench/spice-runs.parquet' where metric = 'score'
 
@@ -36,8 +36,8 @@ from warehouse.schemas import TABLES
 from warehouse.store import Store
 
 EVALUATIONS = TABLES["evaluations"]
-THRESHOLDS = b"thresholds"  # key of the file's metadata: what `KeptRuns.thresholds` holds
-# what the view of a table says of where its rows are
+THRESHOLDS = b"thresholds"  # metadata key of `KeptRuns.thresholds`
+# columns in which a table's view states the place of each row
 PLACE = [
     pa.field("run", pa.string(), nullable=False),
     pa.field("iteration", pa.int64()),
@@ -45,7 +45,7 @@ PLACE = [
     pa.field("step", pa.int64()),
     pa.field("label", pa.string()),
 ]
-# what is kept of a run, in each of its rows
+# facts about the run, repeated in each of its rows
 FIELDS = [
     pa.field("settings", pa.string(), nullable=False),
     pa.field("version", pa.string(), nullable=False),
@@ -54,14 +54,14 @@ FIELDS = [
     pa.field("stopped", pa.string(), nullable=False),
     pa.field("gpu_s", pa.float64(), nullable=False),
 ]
-# settings that change where and how fast replies are sampled, and not what a run is about
+# settings that affect where and how fast replies are sampled, but not what a run computes
 WHERE = {"engine", "judge_engine", "preflight"}
 VIEW = pa.schema([*PLACE, *EVALUATIONS.arrow])
 SCHEMA = pa.schema([*VIEW, *FIELDS])
 
 
 class Threshold(TypedDict):
-    """The threshold of a claim, and when it was written down, in seconds since 1970."""
+    """The threshold of a claim, and when it was recorded, in seconds since 1970."""
 
     threshold: str
     at: float
@@ -71,9 +71,10 @@ class Threshold(TypedDict):
 class KeptRun:
     """A finished run.
 
-    `settings`: `settings_hash` of its request; `version`: this project's when the run was kept;
-    `began`: in seconds since 1970; `seconds`: of all stages; `stopped`: the alarm that ended it, or
-    ""; `gpu_s`: the seconds of its stages on GPUs, 0 on a machine without one.
+    `settings`: `settings_hash` of its request; `version`: the project's version when the run was
+    kept; `began`: when the run began, in seconds since 1970; `seconds`: total time of all stages;
+    `stopped`: the alarm that stopped it, or ""; `gpu_s`: GPU-seconds of its stages, 0 on a machine
+    without a GPU.
     """
 
     settings: str
@@ -88,8 +89,8 @@ class KeptRun:
 class KeptRuns:
     """The kept runs of a study.
 
-    `runs` by name; `rows`: their evaluations, with the columns of `SCHEMA`; `thresholds` of the
-    study's claims, by what a claim says.
+    `runs`: by name; `rows`: their evaluations, with the columns of `SCHEMA`; `thresholds`: those of
+    the study's claims, by the text of the claim.
     """
 
     runs: Mapping[str, KeptRun] = field(default_factory=dict)
@@ -98,9 +99,9 @@ class KeptRuns:
 
     @classmethod
     def load(cls, path: Path) -> KeptRuns:
-        """The runs of a file; none if it does not exist.
+        """The runs in a file; none if it does not exist.
 
-        Raises ValueError for a file that is damaged or has other columns.
+        Raises ValueError for a file that is damaged or has different columns.
         """
         if not path.exists():
             return cls()
@@ -121,14 +122,14 @@ class KeptRuns:
         return cls(runs, rows, thresholds)
 
     def get(self, request: Request) -> KeptRun | None:
-        """The kept run of a request; None if there is none, or one with other settings."""
+        """The kept run of a request; None if there is none, or if its settings differ."""
         kept = self.runs.get(request.run)
         if kept is None or kept.settings != settings_hash(request):
             return None
         return kept
 
     def evaluations(self, runs: Iterable[str]) -> pa.Table:
-        """The rows of some runs, as the view `evaluations` has them."""
+        """The rows of the given runs, with the columns of the view `evaluations`."""
         wanted = pa.array(sorted(runs), pa.string())
         rows = self.rows.filter(pc.field("run").isin(wanted))
         return rows.select(VIEW.names)
@@ -143,17 +144,17 @@ def keep(
     finished: Iterable[tuple[Request, str]],
     thresholds: Mapping[str, Threshold],
 ) -> None:
-    """Add finished runs of a store to a file, in place of those of the same names.
+    """Add finished runs of a store to a file, replacing runs of the same names.
 
-    `finished` are their requests, each with the alarm that stopped it, or "". Of each threshold
-    that the file and `thresholds` hold, the one that was written down first stays.
+    `finished` holds their requests, each with the alarm that stopped it, or "". If both the file
+    and `thresholds` have a threshold for a claim, the one recorded first stays.
     """
     kept = KeptRuns.load(path)
     version = project_version()
     runs = {}
     for request, stopped in finished:
         recipes = [table.recipe for table in store.tables(request.run)]
-        if not recipes:  # it was kept, and is in another store
+        if not recipes:  # the run was kept from another store
             continue
         run = KeptRun(
             settings=settings_hash(request),
@@ -164,7 +165,7 @@ def keep(
             gpu_s=sum(recipe.get("gpu_s") or 0.0 for recipe in recipes),
         )
         known = kept.runs.get(request.run)
-        if known and replace(known, version=version) == run:  # it was kept by another version
+        if known and replace(known, version=version) == run:  # already kept, by another version
             run = known
         runs[request.run] = run
     rows = [row for row in kept.rows.to_pylist() if row["run"] not in runs]
@@ -176,11 +177,11 @@ def keep(
 
 
 def add(path: Path, other: Path) -> list[str]:
-    """Add the runs of another machine's file to a file; returns the names of those that are new.
+    """Add the runs of another machine's file to a file; return the names of the runs added.
 
-    Of two runs with one name and the same settings the one that is there stays, of two with
-    different settings the one that began last. Raises FileNotFoundError without the other file, and
-    ValueError as `KeptRuns.load` does.
+    If a run of the same name is already there, it stays if it has the same settings or began later.
+    Raises FileNotFoundError if the other file does not exist, and ValueError as `KeptRuns.load`
+    does.
     """
     if not other.exists():
         raise FileNotFoundError(f"there is no file {other}")
@@ -194,7 +195,7 @@ def add(path: Path, other: Path) -> list[str]:
 
 
 def is_news(run: KeptRun, known: KeptRun | None) -> bool:
-    """Whether a run takes the place of what is known under its name."""
+    """Whether a run replaces the known run of its name."""
     if known is None:
         return True
     return run.settings != known.settings and run.began > known.began
@@ -229,7 +230,7 @@ def project_version() -> str:
 
 
 def earliest(*several: Mapping[str, Threshold]) -> dict[str, Threshold]:
-    """Of each claim, the threshold that was written down first."""
+    """For each claim, the threshold that was recorded first."""
     first: dict[str, Threshold] = {}
     for thresholds in several:
         for says, threshold in thresholds.items():
@@ -239,11 +240,10 @@ def earliest(*several: Mapping[str, Threshold]) -> dict[str, Threshold]:
 
 
 def settings_hash(request: Request) -> str:
-    """The hash of the settings of a request that are not the defaults, without those in `WHERE`: a
-    run on a GPU counts as the run on CPUs.
+    """The hash of a request's non-default settings, without those in `WHERE`.
 
-    A setting that is added later, with a default, leaves it as it is. Raises ValueError for a wrong
-    setting.
+    A run on a GPU therefore counts as the same run on CPUs. A setting that the project adds later,
+    with a default, does not change the hash. Raises ValueError for a wrong setting.
     """
     cfg = profiles.load(find_method(request.flow).config, request.profile, request.settings)
     settings: dict[str, Any] = cfg.model_dump(mode="json", exclude_defaults=True, exclude=WHERE)

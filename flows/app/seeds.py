@@ -1,7 +1,7 @@
-"""A set of questions drawn from the training splits of several data sets, for a file of JSON lines.
+"""Draw questions from the training splits of several data sets, for a file of JSON lines.
 
-`SOURCES.toml` has one table per data set: how many questions, where they are, at which revision,
-their licence, and what the columns hold. `like` names a benchmark whose entry fills in whatever the
+`SOURCES.toml` has one table per data set: the number of questions, where they are, the revision,
+the licence, and what the columns hold. `like` names a benchmark whose entry fills in whatever the
 table leaves out.
 """
 
@@ -74,10 +74,10 @@ class Source(Settings):
         return self
 
     def rows(self, folder: Path, gated: bool) -> Iterator[Row]:
-        """Its rows: from `folder/NAME.jsonl` (or .parquet, .csv, .json) if there is such a file,
-        else from the hub.
+        """The source's rows: from `folder/NAME.jsonl` (or .parquet, .csv, .json) if that file
+        exists, else from the hub.
 
-        Raises ValueError for a source that cannot be drawn from; the message says what to do.
+        Raises ValueError for a source that cannot be read; the message says what to do.
         """
         if self.refused:
             raise ValueError(self.refused)
@@ -111,7 +111,7 @@ class Draw:
 
 
 def read_sources(path: Path) -> list[Source]:
-    """The sources listed in a file. Raises ValueError if it is no such list."""
+    """The sources listed in a file. Raises ValueError if the file is not such a list."""
     tables = read_toml(path)
     for name, table in tables.items():
         if not isinstance(table, dict):
@@ -122,7 +122,7 @@ def read_sources(path: Path) -> list[Source]:
 
 
 def draw(source: Source, folder: Path, seed: int, gated: bool = False) -> Draw:
-    """`source.count` different questions, in a seeded order; none, and why, if that fails."""
+    """Draw `source.count` distinct questions in a seeded order; if that fails, none, and why."""
     try:
         rows = source.rows(folder, gated)
         items = {row["text"]: row for row in items_of(rows, source.name, source.columns)}
@@ -136,7 +136,7 @@ def draw(source: Source, folder: Path, seed: int, gated: bool = False) -> Draw:
 
 
 def _question(item: Row, source: Source) -> Row:
-    """A line of the file, with the other columns that the source lists as given."""
+    """A line of the output file; the other columns that the source lists are copied unchanged."""
     return {
         "question": item["text"],
         "context": item["context"],

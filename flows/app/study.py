@@ -1,7 +1,7 @@
 """A paper's claims about its method in a built-in world, and the runs that test them.
 
-They are in `claims.toml` in a method's folder, or in `NAME-claims.toml` there or in `data/english`.
-Every number is a query over the runs' tables.
+Claims are in `claims.toml` in a method's folder, or in `NAME-claims.toml` there or in
+`data/english`. Every number is a query over the runs' tables.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from warehouse.address import check_run_name
 from warehouse.query import Ask, query
 from warehouse.schemas import TABLES, Row
 
-SUFFIX = "-claims.toml"  # of a further study there, which is named by what stands before it
-# not all folders of data: that would list every run of the user's store
+SUFFIX = "-claims.toml"  # of further studies; what precedes it is the study's name
+# does not search all of `data`, which would list every run of the user's store
 FURTHER = (*(SOURCE / "flows").glob(f"*/*{SUFFIX}"), *(SOURCE / "data/english").glob(f"*{SUFFIX}"))
 FILES = {
     path.parent.name: path
@@ -30,7 +30,7 @@ FILES = {
 } | {path.name.removesuffix(SUFFIX): path for path in FURTHER}
 STUDIES = tuple(sorted(FILES))
 PROFILE = "micro"
-NUM_SEEDS = 8  # enough to see an effect of about one standard deviation of a seed
+NUM_SEEDS = 8  # enough to detect an effect of about one standard deviation across seeds
 KINDS = ("claim", "symptom", "check")
 HELD_OUT = ("micro", "score")  # the held-out score: its benchmark and metric
 SERIES = """
@@ -47,7 +47,7 @@ LEAD = """
         - arg_max(score, iteration) filter (where run = $variant)
     from evaluations where benchmark = $benchmark and metric = $metric
 """
-# the mean score after the first iteration and later: the area under the learning curve
+# the mean score from iteration 1 on: the area under the learning curve
 CURVE_LEAD = """
     select avg(score) filter (where run = $whole) - avg(score) filter (where run = $variant)
     from evaluations where benchmark = $benchmark and metric = $metric and iteration > 0
@@ -56,23 +56,23 @@ CURVE_LEAD = """
 
 @dataclass(frozen=True)
 class Study:
-    """What a paper claims about its method, and the runs that test it.
+    """A paper's claims about its method, and the runs that test them.
 
-    `variants` are settings by name, those of the whole method first; `metrics` are the columns of
-    the table of variants, (benchmark, metric) each. Raises ValueError for a variant whose name
-    cannot be part of a run's.
+    `variants` holds settings by the variant's name, the whole method first; `metrics` holds the
+    (benchmark, metric) of each column in the table of variants. Raises ValueError for a variant
+    whose name cannot be part of a run's name.
     """
 
     method: str
     variants: dict[str, dict[str, Any]]
     claims: tuple[Claim, ...]
     metrics: dict[str, Sequence[str]] = field(default_factory=dict)
-    name: str = ""  # prefix of its runs and files, if it is not the method's name
-    seedless: Sequence[str] = ()  # variants that are the same whatever the seed
-    # a profile of prepare-corpus, and the name of its run, which the study's runs learn from
+    name: str = ""  # prefix of its runs and files; by default the method's name
+    seedless: Sequence[str] = ()  # variants that do not depend on the seed
+    # a profile of prepare-corpus, and the name of the run of it that the study's runs learn from
     corpus: str = ""
     profile: str = PROFILE
-    # profiles of the variants that have their own
+    # profiles of the variants that do not use the study's
     profiles: Mapping[str, str] = field(default_factory=dict)
     held_out: Sequence[str] = HELD_OUT
     num_seeds: int = NUM_SEEDS
@@ -84,14 +84,14 @@ class Study:
 
     @classmethod
     def load(cls, name: str) -> Study:
-        """The study in `claims.toml` of a method's folder.
+        """Read the study `name` from its file of claims.
 
-        `gains`: the least gain of the whole method in held-out score; `learning`: what raises it.
-        `settings` are those of every variant. Each variant in `without` has settings or a profile
-        of its own, and perhaps the claim that it ends below the whole method. A further claim is a
-        query, in which `$no_memory` is the run of the variant "no memory". A claim of the paper
-        says where the paper makes it (`source`) and what it reports, in words (`reported`) and as a
-        number (`effect`); `seeds`: how many it needs, if more than the study's.
+        `gains` is the minimum gain in held-out score of the whole method, `learning` what causes
+        it. `settings` apply to every variant. Each variant in `without` has its own settings or
+        profile and may carry the claim that it ends below the whole method. A further claim is a
+        query in which `$no_memory` stands for the run of the variant "no memory". A claim of the
+        paper says where the paper makes it (`source`) and what it reports, in words (`reported`)
+        and as a number (`effect`). `seeds` is how many seeds a claim needs, if more than the study.
         """
         values = tomllib.loads(FILES[name].read_text(encoding="utf-8"))
         whole = values["whole"]
@@ -132,11 +132,11 @@ class Study:
 
     @property
     def tables(self) -> list[str]:
-        """The tables that its numbers are computed from."""
+        """The tables that the study's numbers are computed from."""
         return tables_in(" ".join([SERIES, *(claim.query for claim in self.claims)]))
 
     def run_name(self, variant: str, seed: int) -> str:
-        """The name of the run of a variant with a seed."""
+        """The name of a variant's run with one seed."""
         return f"{self.name}-{variant.lower().replace(' ', '-')}-{self.seed_of(variant, seed)}"
 
     def profile_of(self, variant: str) -> str:
@@ -149,8 +149,8 @@ class Study:
         return range(max(self.num_seeds, *(number or 0 for number in needed), 0))
 
     def seed_of(self, variant: str, seed: int) -> int:
-        """The seed in the settings and in the name of a variant's run: 0 if the variant is the same
-        whatever the seed."""
+        """The seed in the settings and the name of a variant's run: 0 if the variant does not
+        depend on the seed."""
         if variant in self.seedless:
             return 0
         return seed
@@ -160,12 +160,12 @@ class Study:
 class Claim:
     """A statement about a method, and the number that tests it.
 
-    `query` computes the number for one seed; `runs` are the variants behind its `$names`. The claim
-    is that the mean over seeds is above `at_least`, or below `below`; above 0 if neither is given.
-    `kind`: a "claim" is one of the paper, made in `source` with the number `reported`; a "symptom"
-    is what the paper names as a sign of it; a "check" is ours. `effect`: what `reported` says, in
-    the unit of `number` and with its sign, if the two can be compared. `is_share`: the number is 1
-    or 0, whether something happened, and the mean is the share of seeds.
+    `query` computes the number for one seed; `runs` maps its `$names` to variants. The claim is
+    that the mean over seeds is above `at_least` or below `below`; above 0 if neither is given.
+    `kind`: a "claim" is made by the paper, in `source`, with the number `reported`; a "symptom" is
+    something that the paper calls a sign of it; a "check" is ours. `effect`: the value of
+    `reported` in the unit and with the sign of `number`, if the two can be compared. `is_share`:
+    the number is 1 if something happened, else 0, and the mean is the share of seeds.
     """
 
     says: str
@@ -187,9 +187,10 @@ class Claim:
 
     @classmethod
     def of(cls, variants: Iterable[str], query: str, **fields: Any) -> Claim:
-        """A claim whose query refers to variants by `$names`, of `variants` in lower case with
-        underscores. `fields` are the claim's others. Raises KeyError for a name that is no
-        variant's."""
+        """A claim whose query refers to `variants` by `$names` in lower case with underscores.
+
+        `fields` are the claim's other fields. Raises KeyError for a name that matches no variant.
+        """
         by_name = {re.sub(r"\W", "_", variant.lower()): variant for variant in variants}
         runs = {name: by_name[name] for name in re.findall(r"\$(\w+)", query)}
         return cls(query=query, runs=runs, **fields)
@@ -207,7 +208,7 @@ class Claim:
         return f"above {self.at_least or 0:g}"
 
     def judge(self, values: Sequence[float]) -> Verdict:
-        """What the numbers of several seeds say of the claim."""
+        """What the numbers of several seeds say about the claim."""
         judged = partial(judge, values, is_share=self.is_share, reported=self.effect)
         if self.below is not None:
             return judged(self.below, is_below=True)
@@ -215,7 +216,7 @@ class Claim:
 
 
 def tables_in(sql: str) -> list[str]:
-    """The store's tables that a query names."""
+    """The tables of the store that a query mentions."""
     return [name for name in TABLES if re.search(rf"\b{name}\b", sql)]
 
 
@@ -226,9 +227,9 @@ def ask_store(sql: str, parameters: dict[str, Any]) -> list[Row]:
 
 @dataclass(frozen=True)
 class Seed:
-    """The runs of a study that began with one seed.
+    """The runs of a study that share one seed.
 
-    `ask` answers queries: from the store, or from a snapshot of it.
+    `ask` runs queries on the store, or on a snapshot of it.
     """
 
     study: Study = field(hash=False)
@@ -236,8 +237,11 @@ class Seed:
     ask: Ask = field(default=ask_store, compare=False)
 
     def rows(self, sql: str, runs: Mapping[str, str], parameters: Mapping[str, str]) -> list[Row]:
-        """The rows of a query. Each name in `runs` stands for the run of a variant with this seed;
-        `parameters` are the query's others."""
+        """The rows of a query.
+
+        Each name in `runs` stands for a variant's run with this seed; `parameters` are the query's
+        other parameters.
+        """
         names = {name: self.study.run_name(variant, self.number) for name, variant in runs.items()}
         return self.ask(sql, {**names, **parameters})
 
@@ -258,9 +262,9 @@ class Seed:
     def series(
         self, variant: str, metric: str | None = None, benchmark: str | None = None
     ) -> list[float]:
-        """A metric by iteration, from 0 on, as far as it was measured.
+        """The measured values of a metric by iteration, from 0 on; by default the held-out score.
 
-        A monitor's steps are averaged. By default the held-out score.
+        A monitor's values are averaged over the steps of an iteration.
         """
         parameters = {
             "benchmark": benchmark or self.study.held_out[0],
@@ -281,17 +285,17 @@ def raises(whole: str, at_least: float, learning: str = "self-play") -> Claim:
     return Claim(says, number, GAIN, {"whole": whole}, at_least=at_least)
 
 
-# what a variant in `without` may say of its claim, beside what it says
+# the fields that a variant in `without` may set for its claim, besides `says`
 CLAIM_DETAILS = ("by", "kind", "source", "reported", "effect", "seeds", "at_least")
-# by what a variant is compared with the whole method
+# ways to compare a variant with the whole method
 COMPARED_BY = {"final": ("final score", LEAD), "curve": ("mean score over iterations", CURVE_LEAD)}
 
 
 def beats(whole: str, variant: str, says: str, *, by: str = "final", **details: Any) -> Claim:
     """The claim that a variant has a lower held-out score than the whole method.
 
-    `by`: "final" compares the scores after the last iteration, "curve" the means over all
-    iterations, which vary less from seed to seed. `details` are fields of the claim.
+    `by`: "final" compares the scores after the last iteration; "curve" compares the means over all
+    iterations, which vary less between seeds. `details` are fields of the claim.
     """
     number, query = COMPARED_BY[by]
     return Claim(

@@ -1,4 +1,4 @@
-"""The files themselves: templates beside this module, filled in with a job."""
+"""Launch files: templates in this folder, filled in with a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = {
     "skypilot": "{}.sky.yaml",
 }
 DOCKERFILE = "Dockerfile"
-ACCELERATORS = {  # SkyPilot's names of the GPUs that plans know
+ACCELERATORS = {  # SkyPilot's names of the GPUs that `selfplay plan` knows
     "h100-80": "H100",
     "h200-141": "H200",
     "a100-80": "A100-80GB",
@@ -27,7 +27,8 @@ ACCELERATORS = {  # SkyPilot's names of the GPUs that plans know
 
 
 def text_of(kind: str, job: Job, image: str, shared: str) -> str:
-    """The launch file of a kind; `shared` is the folder, claim or volume that all nodes see."""
+    """The text of a kind of launch file; `shared` is the folder, claim or volume that all nodes
+    see."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         undefined=jinja2.StrictUndefined,
@@ -44,7 +45,7 @@ def text_of(kind: str, job: Job, image: str, shared: str) -> str:
 
 
 def files_of_job(kind: str, job: Job, image: str, shared: str) -> dict[str, str]:
-    """The texts, by file name, of the launch file, and of the Dockerfile if there is an image."""
+    """The texts, by file name, of the launch file and, if there is an image, the Dockerfile."""
     files = {NAMES[kind].format(job.label): text_of(kind, job, image, shared)}
     if kind != "slurm":
         files |= docker_file()
@@ -57,9 +58,9 @@ def docker_file() -> dict[str, str]:
 
 
 def write(files: dict[str, str], folder: Path) -> list[Path]:
-    """Write texts to the files of these names in a folder.
+    """Write texts, given by file name, to a folder; return the paths.
 
-    Raises ValueError rather than write over a file with other content.
+    Raises ValueError if a file exists with different content.
     """
     paths = {folder / name: text for name, text in files.items()}
     for path, text in paths.items():

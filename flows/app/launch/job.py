@@ -1,4 +1,4 @@
-"""What a run asks of a cluster: nodes, GPUs, hours and the command, from its plan."""
+"""What a run needs from a cluster: nodes, GPUs, hours and the command, from its plan."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ if TYPE_CHECKING:
     from flows.plan.plan import Plan
     from flows.settings.profile import MethodSettings
 
-SPARE_HOURS = 1.3  # the plan is computed, not measured
+SPARE_HOURS = 1.3  # safety factor: the plan is computed, not measured
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run on nodes with the same number of GPUs.
+    """A run on nodes with equal numbers of GPUs.
 
-    The flow runs on the first, and so does a trainer that fits there.
+    The flow runs on the first node, and so does a trainer that fits there.
     """
 
     flow: str
     run: str
     num_nodes: int
     gpus_per_node: int
-    gpu: str  # as `selfplay plan` calls it
+    gpu: str  # its name in `selfplay plan`
     hours: int
     host_gb: int  # of the first node
     command: str  # one line of shell
-    push: str | None  # one line of shell, after the run
+    push: str | None  # one line of shell that runs afterwards
 
     @property
     def time(self) -> str:
-        """The time limit as Slurm reads it.
+        """The time limit in Slurm's format.
 
         >>> Job("f", "r", 1, 8, "h100-80", 30, 100, "", None).time
         '1-06:00:00'
@@ -43,13 +43,13 @@ class Job:
 
     @property
     def entrypoint(self) -> str:
-        """The run and the push after it, as one command."""
+        """The run, then the push, as one command."""
         script = " && ".join(line for line in (self.command, self.push) if line)
         return shlex.join(["bash", "-euo", "pipefail", "-c", script])
 
     @property
     def label(self) -> str:
-        """The run's name as Kubernetes and SkyPilot allow it.
+        """The run's name in a form that Kubernetes and SkyPilot allow.
 
         >>> Job("f", "My_run.1", 1, 8, "h100-80", 1, 1, "", None).label
         'selfplay-my-run-1'
@@ -73,10 +73,10 @@ class JobRequest:
 
 
 def make_job(request: JobRequest, cfg: MethodSettings, plan: Plan) -> Job:
-    """The job of a configuration with its plan.
+    """The job for a configuration and its plan.
 
-    Raises ValueError if an engine or the trainer is larger than a node, if the plan does not fit
-    its GPUs, or if nobody knows the hours.
+    Raises ValueError if an engine or the trainer does not fit on the nodes, if the plan does not
+    fit its GPUs, or if the hours are unknown.
     """
     if plan.problems:
         raise ValueError(
@@ -119,10 +119,10 @@ def make_job(request: JobRequest, cfg: MethodSettings, plan: Plan) -> Job:
 
 
 def nodes_of(cfg: MethodSettings, gpus_per_node: int) -> int:
-    """Nodes that hold all engines; the trainer takes turns with them.
+    """The number of nodes that hold all engines; the trainer takes turns with the players' engines.
 
-    An engine's GPUs are of one node. Raises ValueError if an engine is larger than a node, or if
-    the trainer is and needs more GPUs than the players' engines have.
+    An engine's GPUs are on one node. Raises ValueError if an engine needs more GPUs than a node
+    has, or if the trainer needs more than both a node and the players' engines have.
     """
     sizes = cfg.num_engines * [cfg.engine.tensor_parallel]
     taking_turns = sum(sizes)

@@ -1,4 +1,4 @@
-"""A Prefect work pool whose flow runs are Kubernetes jobs, and a deployment of a run for it.
+"""A Prefect work pool whose flow runs are Kubernetes jobs, and a deployment that puts a run in it.
 
 Prefect's Kubernetes worker starts one pod for each flow run, so the run must fit on one node. If
 Kubernetes ends the pod, Prefect reschedules the flow run, which resumes from its published tables.
@@ -17,13 +17,13 @@ import yaml
 from flows.app.launch.files import docker_file
 from flows.app.launch.job import Job
 
-PULL_IMAGE_S = 1800  # the image has several GB
-ENVIRONMENT = {  # the same as in the settings of our own server
+PULL_IMAGE_S = 1800  # the image is several GB large
+ENVIRONMENT = {  # as in the settings of the project's own server
     "PREFECT_LOGGING_EXTRA_LOGGERS": "selfplay",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
 }
 RUN_BY_PREFECT = "prefect flow-run execute"
-# a shell does not pass on the signal by which Kubernetes ends a pod
+# a shell does not forward the signal with which Kubernetes ends a pod
 RUN_AND_PUSH = "{run} & run=$!; trap 'kill $run; wait $run; exit 143' TERM; wait $run; {push}"
 HEAD = """\
 # {flow} as run {run}: one node, about {hours} h, computed by `selfplay plan`.
@@ -46,7 +46,7 @@ class Deployment:
 
 
 def files_of_pool(pool: str, job: Job, run: Deployment, image: str, claim: str) -> dict[str, str]:
-    """The texts, by file name, of a pool's base job template, of a deployment, and of the image.
+    """The texts, by file name, of a pool's base job template, a deployment and the Dockerfile.
 
     `claim`: a ReadWriteMany claim with the store and the models. Raises ValueError for a job that
     needs several nodes.
@@ -66,7 +66,8 @@ def files_of_pool(pool: str, job: Job, run: Deployment, image: str, claim: str) 
 
 
 def deployment_of(pool: str, job: Job, run: Deployment) -> dict[str, Any]:
-    """What `prefect deploy --prefect-file` reads: a deployment with the job's GPUs and memory."""
+    """The content of a file for `prefect deploy --prefect-file`: a deployment with the job's GPUs
+    and memory."""
     variables: dict[str, Any] = {"gpus": job.gpus_per_node, "memory": f"{job.host_gb}Gi"}
     if job.push is not None:
         script = RUN_AND_PUSH.format(run=RUN_BY_PREFECT, push=job.push)
@@ -86,10 +87,10 @@ def deployment_of(pool: str, job: Job, run: Deployment) -> dict[str, Any]:
 
 
 def pool_template(image: str, claim: str) -> dict[str, Any]:
-    """The base job template of a work pool of type `kubernetes`: prefect-kubernetes' own, with
-    GPUs, shared memory and the claim."""
+    """The base job template of a work pool of type `kubernetes`: the one of prefect-kubernetes,
+    with GPUs, shared memory and the claim added."""
     container = {
-        "name": "prefect-job",  # its worker looks for this name
+        "name": "prefect-job",  # Prefect's worker looks for this name
         "image": "{{ image }}",
         "args": "{{ command }}",
         "env": "{{ env }}",

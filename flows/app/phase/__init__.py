@@ -1,2 +1,2 @@
-"""The phase diagram of self-play: how much error of which kind a method bears before it collapses,
-and which monitor would have warned."""
+"""The phase diagram of self-play: how much error, of which kind, a method tolerates before it
+collapses, and which monitor would have warned."""

@@ -1,5 +1,5 @@
-"""The diagram: one panel a method, one line a shape of error, the gain over the share of wrong
-verdicts."""
+"""The diagram: one panel per method, one line per shape of error; it plots the gain against the
+share of wrong verdicts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SHAPES = {
 
 
 def draw_diagram(cells: Sequence[Row], path: Path) -> None:
-    """Write the diagram of a table of cells as a PNG file.
+    """Draw a table of cells as a PNG file.
 
-    Points are the mean gain in held-out score over the base model; below 0 a method has made its
-    model worse. The lines of all shapes begin at the clean runs and follow the shares of the grid.
-    Cells whose verdicts were not measured have no point.
+    Points are the mean gain in held-out score over the base model; below 0, a method has made its
+    model worse. Each line begins at the clean runs and follows the grid's shares. Cells whose
+    verdicts were not measured have no point.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -23,7 +23,7 @@ OWN = "own"  # the shape of the cells whose verdicts are the method's own
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the diagram: errors of `shape` in `share` of the cases (`tasks/noise.py`)."""
+    """One point of the diagram: errors of one `shape` in a `share` of cases (`tasks/noise.py`)."""
 
     method: str
     shape: str
@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Methods, shapes, shares and seeds, and what every run has in common."""
+    """Methods, shapes, shares and seeds, and what all runs have in common."""
 
     methods: Mapping[str, Mapping[str, Any]]
     shapes: Sequence[str]
@@ -62,7 +62,7 @@ class Grid:
 
     @classmethod
     def load(cls, path: Path = GRID) -> Grid:
-        """The grid in a file. Raises TypeError for a key that a grid does not have."""
+        """Read the grid from a file. Raises TypeError for a key that a grid does not have."""
         return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
 
     def cells(self) -> Iterator[Cell]:
@@ -76,7 +76,7 @@ class Grid:
                     yield Cell(method, shape, share)
 
     def limits(self, method: str) -> Iterator[tuple[str, float | None]]:
-        """The limits of the monitors in the profile that a method is played with."""
+        """The monitors' limits in a method's profile."""
         played = self.methods[method]
         config = find_method(f"{method}-iteration").config
         cfg = profiles.load(config, played["profile"], dict(played["settings"]))
@@ -84,7 +84,7 @@ class Grid:
         yield from cfg.monitor
 
     def request(self, cell: Cell, seed: int) -> Request:
-        """The request for the run of a cell with a seed, with every alarm off."""
+        """The request for a cell's run with one seed, with every alarm off."""
         method = self.methods[cell.method]
         flow = f"{cell.method}-iteration"
         settings = {

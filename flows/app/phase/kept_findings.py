@@ -1,7 +1,7 @@
 """The findings of the grid's runs, kept without their stores.
 
-Findings need all tables of a run, and kept runs have only their `evaluations`. So they are computed
-while the store holds the run, once for each iteration: what a user would have read after it.
+Findings need all tables of a run, but kept runs have only their `evaluations`. So findings are
+computed while the store holds the run, once per iteration, as a user would have seen them then.
 `data/bench/phase-findings.jsonl` has a line for each run and iteration:
 
     select run, iteration, unnest(rules) as rule from 'data/bench/phase-findings.jsonl'
@@ -24,9 +24,9 @@ SUFFIX = "-findings.jsonl"
 
 
 class Found(TypedDict):
-    """The names of the rules that spoke of a run after an iteration, the gravest first.
+    """The names of the rules that found something in a run after an iteration, most severe first.
 
-    `began`: when the run began, in seconds since 1970; a run that is played again is another run.
+    `began`: when the run began, in seconds since 1970; a run played again counts as a new run.
     """
 
     run: str
@@ -36,7 +36,7 @@ class Found(TypedDict):
 
 
 def findings_file(kept_file: Path) -> Path:
-    """The file of findings beside a file of kept runs.
+    """The file of findings that belongs to a file of kept runs, in the same folder.
 
     >>> findings_file(Path("bench/phase-runs.parquet")).name
     'phase-findings.jsonl'
@@ -45,7 +45,7 @@ def findings_file(kept_file: Path) -> Path:
 
 
 def load(path: Path) -> list[Found]:
-    """The lines of a file; none if it does not exist. Raises ValueError for a damaged file."""
+    """The lines of a file; none if it does not exist. Raises ValueError if it is damaged."""
     if not path.exists():
         return []
     try:
@@ -58,9 +58,9 @@ def load(path: Path) -> list[Found]:
 
 
 def keep_findings(path: Path, store: Store, kept: KeptRuns, in_store: Iterable[str]) -> list[Found]:
-    """Compute the findings of kept runs that the store holds, and return all that are known.
+    """Add the findings of kept runs that the store holds to the file at `path`; return all lines.
 
-    Lines of runs that are no longer kept are left out.
+    Lines of runs that are no longer kept are removed.
     """
     lines = [line for line in load(path) if _is_of(kept, line)]
     known = {line["run"] for line in lines}
@@ -72,7 +72,7 @@ def keep_findings(path: Path, store: Store, kept: KeptRuns, in_store: Iterable[s
 
 
 def add_findings(path: Path, other: Path, kept: KeptRuns) -> None:
-    """Add the lines of another machine's file, of the runs that are kept now."""
+    """Add the lines of another machine's file, for runs that are kept now."""
     lines = [line for line in load(path) if _is_of(kept, line)]
     known = {line["run"] for line in lines}
     lines += [line for line in load(other) if _is_of(kept, line) and line["run"] not in known]
@@ -80,7 +80,7 @@ def add_findings(path: Path, other: Path, kept: KeptRuns) -> None:
 
 
 def find_by_iteration(store: Store, run: str, began: float) -> Iterator[Found]:
-    """The findings of a run of a store after each of its iterations, by the shipped rules."""
+    """Yield the findings of a run after each iteration, by the shipped rules."""
     lake = Lake(store)
     iterations = {table.at.iteration for table in store.tables(run)}
     for iteration in sorted(number for number in iterations if number):

@@ -1,4 +1,4 @@
-"""Play the grid, and write down after every run what the finished ones say."""
+"""Play the grid, and report the finished runs after each run."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ class PlannedRun:
 
 
 def planned(grid: Grid, part: claims.Part = claims.WHOLE) -> Iterator[PlannedRun]:
-    """Every run of a grid, or of a part of it: all cells with the first seed, then with the next.
+    """Yield the runs of a grid, or of a part of it: all cells with the first seed, then the next.
 
-    Those without errors come first, then those with most errors: most tell what fails.
+    For each seed, cells without errors come first, then those with the most errors, which tell the
+    most about what fails.
     """
     cells = sorted(grid.cells(), key=lambda cell: (cell.share > 0, -cell.share))
     runs = (PlannedRun(cell, seed) for seed in range(grid.seeds) for cell in cells)
@@ -74,9 +75,9 @@ def planned(grid: Grid, part: claims.Part = claims.WHOLE) -> Iterator[PlannedRun
 def play_grid(
     grid: Grid, part: claims.Part = claims.WHOLE, again: bool = False, gpu: bool = False
 ) -> None:
-    """Play the runs of a part that are not finished, and report after each.
+    """Play the unfinished runs of a part, and report after each.
 
-    `part` is as in `planned`; `again`: also the runs that were kept; `gpu`: on a GPU.
+    `part` is as in `planned`. `again`: also play runs that were kept. `gpu`: play on a GPU.
     """
     runs = finished(grid)
     with claims.one_at_a_time():
@@ -86,15 +87,15 @@ def play_grid(
             if again or run.name not in runs:
                 asked = grid.request(run.cell, run.seed)
                 claims.play(claims.on_gpu(asked) if gpu else asked, pool)
-                runs.pop(run.name, None)  # the store holds it now, if only the kept file did
+                runs.pop(run.name, None)  # the store now holds it, even if only the kept file did
                 runs = finished(grid, runs)
                 with claims.one_at_a_time():
                     report(grid, runs)
 
 
 def add_runs(grid: Grid, files: Iterable[Path]) -> None:
-    """Add the kept runs of other machines to those of the grid, with the findings beside them, and
-    report all that is finished.
+    """Add the kept runs of other machines, and their findings, to those of the grid, and report all
+    finished runs.
 
     Raises FileNotFoundError and ValueError as `kept_runs.add` does.
     """
@@ -133,7 +134,7 @@ def progress(grid: Grid) -> list[Row]:
 def finished(grid: Grid, known: Finished | None = None) -> Finished:
     """The finished runs by name: their cell, and how they ended.
 
-    Runs in `known` are not looked at again.
+    Runs in `known` are not checked again.
     """
     kept = KeptRuns.load(claims.kept_file(NAME))
     runs = dict(known or {})
@@ -150,8 +151,8 @@ def finished(grid: Grid, known: Finished | None = None) -> Finished:
 
 
 def keep_finished(grid: Grid, runs: Finished) -> tuple[KeptRuns, list[Found]]:
-    """Keep the finished runs that the store holds, and their findings; returns all that are kept
-    now."""
+    """Keep the finished runs that the store holds, with their findings; return all kept runs and
+    findings."""
     ends = {name: end for name, (_, end) in runs.items() if end.in_store}
     finished_here = [
         (grid.request(run.cell, run.seed), ends[run.name].alarm)
@@ -206,7 +207,7 @@ def report(grid: Grid, runs: Finished) -> None:
 
 
 def rounded(rows: list[Row]) -> list[Row]:
-    """Rows with numbers of three digits, and a dash for what is not known."""
+    """The rows, with numbers rounded to three decimals and a dash for unknown values."""
     return [{column: _rounded(value) for column, value in row.items()} for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""What the runs of the grid say: tables of cells, of monitors and of findings."""
+"""The results of the grid's runs: tables of cells, monitors and findings."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def statement(name: str) -> str:
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of all finished runs.
+    """The results of all finished runs.
 
-    `runs` are the finished runs by name, each with its cell; `stopped` those of them that stopped
-    by themselves before their last iteration, which counts as a collapse; `found` the findings of
-    those runs whose findings are known; `later` the runs that began after the limits were set.
+    `runs` maps the names of finished runs to their cells. `stopped` are those that stopped by
+    themselves before their last iteration, which counts as a collapse. `found` holds the findings
+    of the runs whose findings are known. `later` are the runs that began after the limits were set.
     """
 
     grid: Grid
@@ -44,7 +44,7 @@ class Results:
 
     @cached_property
     def of_run(self) -> dict[str, Row]:
-        """How each run ended: a row of `sql/runs.sql`. A run that stopped has collapsed, too."""
+        """How each run ended: a row of `sql/runs.sql`. A run that stopped counts as collapsed."""
         benchmark, metric = HELD_OUT
         rows = self.ask(
             statement("runs"),
@@ -64,8 +64,8 @@ class Results:
 
     @cached_property
     def healthy(self) -> frozenset[str]:
-        """The runs that did not collapse, and gained at least `healthy_gain` of the mean gain of
-        their method's clean runs."""
+        """The runs that did not collapse and whose gain is at least `healthy_gain` times the mean
+        gain of their method's clean runs."""
         clean_gains: dict[str, list[float]] = {method: [] for method in self.grid.methods}
         for name, row in self.of_run.items():
             if self.runs[name].shape == CLEAN:
@@ -108,8 +108,9 @@ class Results:
         return rows
 
     def monitors(self) -> list[Row]:
-        """One row per method and limit: the limit of the method's profile, and the strictest one
-        that raises an alarm in at most `false_alarms` of the healthy runs, each with its warnings.
+        """One row per method and limit: the limit in the method's profile, and the strictest limit
+        that raises an alarm in at most a share `false_alarms` of the healthy runs, each with its
+        warnings.
         """
         rows = []
         for method in self.grid.methods:
@@ -121,8 +122,8 @@ class Results:
         return rows
 
     def tests(self) -> list[Row]:
-        """One row per limit of a method's profile, and per finding: its warnings in the runs that
-        began after the limits were set."""
+        """One row per limit in a method's profile and one per finding: its warnings in the runs
+        that began after the limits were set."""
         rows = []
         for method in self.grid.methods:
             later = self._of_method(method) & self.later
@@ -143,7 +144,7 @@ class Results:
         return {name for name, cell in self.runs.items() if cell.method == method}
 
     def _measured(self, limit: str, runs: set[str]) -> list[Row]:
-        """What some runs measured of the metric of a limit."""
+        """The measurements, in the given runs, of the metric that a limit applies to."""
         return [row for row in self._metrics if row["run"] in runs and is_of(row["metric"], limit)]
 
     @cached_property
@@ -151,8 +152,8 @@ class Results:
         return [*self.ask(statement("monitors"), {"runs": list(self.runs)}), *self._falls()]
 
     def _falls(self) -> Iterator[Row]:
-        """The number of falls before each iteration but the first, as rows like those of
-        `sql/monitors.sql`. Runs of earlier versions counted falls in another way."""
+        """Yield the number of falls up to each iteration from 1 on, in rows like those of
+        `sql/monitors.sql`. Runs of earlier versions counted falls differently."""
         benchmark, _ = HELD_OUT
         for run, row in self.of_run.items():
             scores = row["scores"]
@@ -185,8 +186,8 @@ class Results:
         return row
 
     def findings(self) -> list[Row]:
-        """One row per method and finding: in how many runs it spoke, by the share of answers or
-        tasks that an error is applied to, and its warnings."""
+        """One row per method and finding: the number of runs in which it appeared, by the share of
+        answers or tasks that an error is applied to, and its warnings."""
         rows = []
         for method in self.grid.methods:
             for rule, warned_in in self._warned_in(self._of_method(method)).items():
@@ -194,7 +195,7 @@ class Results:
         return rows
 
     def _warned_in(self, runs: set[str]) -> dict[str, dict[str, int | None]]:
-        """Every finding of some runs, and the iteration in which it first spoke in each of those
+        """For every finding of the given runs, the iteration in which it first appeared in each run
         whose findings are known; None if it never did."""
         lines = [line for line in self.found if line["run"] in runs]
         known = {line["run"] for line in lines}
@@ -218,10 +219,10 @@ class Results:
         }
 
     def _warnings(self, warned_in: Mapping[str, int | None]) -> Row:
-        """How often something warned, given the iteration in which it first warned of each run.
+        """How often something warned, given the iteration of its first warning in each run.
 
-        False alarms are those in healthy runs; all other runs failed. A delay is the iteration of
-        the warning minus that of the collapse: below 0 it came before.
+        A warning in a healthy run is a false alarm; all other runs failed. A delay is the iteration
+        of the warning minus that of the collapse: below 0, the warning came first.
         """
         ended = {run: warned_in[run] for run in sorted(warned_in) if run in self.of_run}
         delays = [
@@ -246,7 +247,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _count(warned_at: Mapping[str, int | None], runs: Sequence[str]) -> str:
-    """How many of some runs were warned of."""
+    """How many of the runs had a warning, as text."""
     return f"{sum(warned_at[run] is not None for run in runs)} of {len(runs)}"
 
 
@@ -277,7 +278,8 @@ def first_alarm(name: str, measured: Iterable[Row], run: str, limit: float | Non
 
 
 def worst(name: str, measured: Iterable[Row], run: str) -> float:
-    """The value of a run that is nearest to an alarm, or beyond it; NaN if nothing was measured.
+    """A run's value that comes closest to an alarm or goes furthest beyond it; NaN if none was
+    measured.
 
     >>> rows = [{"run": "r", "highest": 0.2, "lowest": -0.3}]
     >>> worst("max_gap", rows, "r"), worst("min_kept", rows, "r")
@@ -292,9 +294,10 @@ def worst(name: str, measured: Iterable[Row], run: str) -> float:
 
 
 def propose(name: str, worst_of_healthy: Sequence[float], grid: Grid) -> float | None:
-    """The strictest limit with at most the wanted share of false alarms; None without healthy runs.
+    """The strictest limit whose share of false alarms is at most that of the grid.
 
-    With 30 healthy runs and a share of 0.05, one of them may raise an alarm.
+    None without healthy runs. With 30 healthy runs and a share of 0.05, one of them may raise an
+    alarm.
     """
     values = sorted(value for value in worst_of_healthy if not math.isnan(value))
     if not values:
