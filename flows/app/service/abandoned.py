@@ -1,6 +1,6 @@
 """End a flow that the server marked as crashed while the flow, or its machine, was suspended.
 
-Another flow run may be working on the run by then.
+By the time it wakes up, another flow run may be working on its run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ OVER = ("CRASHED", "CANCELLED")
 
 
 def end_once_abandoned(flow_run_id: str) -> None:
-    """End this process, a client of the site, once its flow run is marked Crashed or Cancelled."""
+    """End this process once its flow run is marked Crashed or Cancelled.
+
+    The process must be a client of the site (`Site.activate`). Returns at once: a thread watches.
+    """
     api = API.at(os.environ["PREFECT_API_URL"], os.environ["PREFECT_API_AUTH_STRING"])
     threading.Thread(target=_watch, args=(api, flow_run_id), daemon=True).start()
 

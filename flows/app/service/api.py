@@ -1,6 +1,6 @@
 """The few calls of Prefect's REST API (3.7.7) that we need.
 
-Prefect's own client takes seconds to import, this module milliseconds.
+Prefect's own client takes seconds to import; this module takes milliseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import httpx
 
 from flows.app.service.site import Site
 
-TAKEN = ("PENDING", "RUNNING", "CANCELLING")  # states that hold a slot of the pool
+TAKEN = ("PENDING", "RUNNING", "CANCELLING")  # states in which a flow run holds a slot of its pool
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOGS_PER_CALL = 200
 LINES_WRITTEN_PER_CALL = 1000
@@ -26,9 +26,9 @@ SILENT = "its process fell silent; repeat the command to resume from what is pub
 
 
 class PatientTransport(httpx.HTTPTransport):
-    """Retries when the server is too busy.
+    """Retries requests while the server is too busy.
 
-    It answers 503 while another request holds its database.
+    The server answers 503 while another request holds its database.
     """
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -54,8 +54,8 @@ class API:
 
     @classmethod
     def at(cls, url: str, secret: str) -> API:
-        """The server at `url`, with `secret` as `user:password`; without a proxy even if the
-        environment names one."""
+        """The server at `url`, with `secret` as `user:password`. Bypasses any proxy that the
+        environment names."""
         user, password = secret.split(":", 1)
         return cls(
             httpx.Client(
@@ -71,10 +71,10 @@ class API:
             return False
 
     def set_pool(self, name: str, concurrency_limit: int, template: dict[str, Any]) -> None:
-        """Make a process work pool, or bring an existing one to these values.
+        """Create a process work pool, or update an existing one to these values.
 
-        `concurrency_limit`: flow runs at a time. `template`: its base job template. Raises
-        RuntimeError if the server refuses.
+        `concurrency_limit`: maximum number of concurrent flow runs. `template`: the pool's base job
+        template. Raises RuntimeError if the server refuses.
         """
         values = {"base_job_template": template, "concurrency_limit": concurrency_limit}
         made = self.http.post("/work_pools/", json={"name": name, "type": "process", **values})
@@ -135,9 +135,10 @@ class API:
         )
 
     def deploy(self, flow: str, values: dict[str, Any], directory: Path) -> None:
-        """Make or replace a deployment of a flow, whose runs start in `directory`.
+        """Create or replace a deployment of a flow; its flow runs start in `directory`.
 
-        `values`: its fields, among them its name. Raises RuntimeError if the server refuses.
+        `values`: the deployment's fields, including its name. Raises RuntimeError if the server
+        refuses.
         """
         step = "prefect.deployments.steps.set_working_directory"
         pull_step = {step: {"directory": str(directory)}}
@@ -153,8 +154,8 @@ class API:
     ) -> dict[str, Any]:
         """Create a flow run of `flow/deployment`.
 
-        `environment` overrides that of its worker, pool and deployment. No worker takes it in a
-        state other than SCHEDULED.
+        `environment` overrides that of the worker, pool and deployment. Workers only take flow runs
+        whose state is SCHEDULED.
 
         Raises ValueError, which lists the deployments, if there is none of this name.
         """
@@ -169,7 +170,7 @@ class API:
             "state": {"type": state, "name": state.capitalize()},
         }
         if parameters.get("run"):
-            body["name"] = parameters["run"]  # while it waits: the flow gives itself this name
+            body["name"] = parameters["run"]  # for the wait; the flow later sets the same name
         return self._post(f"/deployments/{_content(response)['id']}/create_flow_run", body)
 
     def flow_run(self, flow_run_id: str) -> dict[str, Any]:
@@ -180,7 +181,7 @@ class API:
     def unfinished(self, waiting: bool = False) -> list[dict[str, Any]]:
         """Flow runs of our pools that a worker has taken and that have not ended.
 
-        `waiting`: also those that wait for a worker.
+        `waiting`: include those that wait for a worker.
         """
         states = [*TAKEN, "SCHEDULED"] if waiting else TAKEN
         wanted = {"state": {"type": {"any_": states}}}
@@ -188,20 +189,22 @@ class API:
         return [run for run in runs if run["work_pool_name"]]
 
     def crashed(self, flow_run_ids: list[str]) -> list[dict[str, Any]]:
-        """Those of the flow runs that were marked Crashed."""
+        """The flow runs, among those with these ids, that are marked Crashed."""
         if not flow_run_ids:
             return []
         wanted = {"id": {"any_": flow_run_ids}, "state": {"type": {"any_": ["CRASHED"]}}}
         return self._post("/flow_runs/filter", {"flow_runs": wanted})
 
     def set_state(self, flow_run_id: str, state_type: str, message: str = "") -> None:
-        """Set the state of a flow run, whatever it is now, with a message for people. `state_type`:
-        in capitals, such as CRASHED."""
+        """Set the state of a flow run, whatever its current state, with a message for people.
+
+        `state_type` is in capitals, such as CRASHED.
+        """
         state = {"type": state_type, "name": state_type.capitalize(), "message": message}
         self._post(f"/flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
 
     def record_task(self, flow_run_id: str, task: str, name: str, message: str) -> None:
-        """Add a completed task run to a flow run: of the task `task`, under `name`, with a message
+        """Add a completed task run of the task `task` to a flow run, under `name`, with a message
         for people."""
         running = {
             "flow_run_id": flow_run_id,
@@ -215,7 +218,7 @@ class API:
         self._post(f"/task_runs/{task_run['id']}/set_state", {"state": completed, "force": True})
 
     def logs(self, flow_run_id: str, after: str) -> list[dict[str, Any]]:
-        """Log lines of a flow run and its tasks later than a timestamp, oldest first."""
+        """Log lines of a flow run and its tasks after a timestamp, oldest first."""
         chosen = {"flow_run_id": {"any_": [flow_run_id]}, "timestamp": {"after_": after}}
         request = {"logs": chosen, "sort": "TIMESTAMP_ASC", "limit": LOGS_PER_CALL}
         page = self._post("/logs/filter", request)
@@ -238,7 +241,7 @@ class API:
 
 
 def _content(response: httpx.Response) -> Any:
-    """What the server answered. Raises RuntimeError with its message if it refused."""
+    """The content of the server's answer. Raises RuntimeError with its message if it refused."""
     if response.is_error:
         raise RuntimeError(
             f"Prefect's server answered {response.request.method} {response.url.path} by"

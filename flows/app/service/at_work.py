@@ -1,4 +1,4 @@
-"""Flow runs that have not ended: which one makes a run, and how to end it."""
+"""Flow runs that have not ended: find the one that makes a run, and end it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STOPPED = "stopped by `selfplay stop`; repeat the command to resume from what is
 
 
 def at_work(api: API, run: str) -> list[dict[str, Any]]:
-    """Flow runs, including waiting ones, that make `run` in our store, the most advanced first.
+    """Unfinished flow runs that make `run` in our store; those that still wait to start come last.
 
-    One submitted through Prefect itself does not say where it writes, and is assumed to be ours.
+    A flow run submitted through Prefect itself does not name its store and is assumed to use ours.
     """
     flows = api.flow_names()
     ours = store_root()
@@ -34,7 +34,7 @@ def at_work(api: API, run: str) -> list[dict[str, Any]]:
 
 
 def run_of(flow_run: dict[str, Any], flows: dict[str, str]) -> str:
-    """The name of the run that a flow run makes. `flows`: names of flows by their id."""
+    """The name of the run that a flow run makes. `flows`: flow names by id."""
     parameters = flow_run["parameters"]
     return parameters.get("run") or default_run(
         flows[flow_run["flow_id"]], parameters.get("profile", ""), parameters.get("corpus")
@@ -44,8 +44,10 @@ def run_of(flow_run: dict[str, Any], flows: dict[str, str]) -> str:
 def is_same_request(
     api: API, flow_run: dict[str, Any], flow: str, parameters: dict[str, Any]
 ) -> bool:
-    """Whether a flow run has this flow and these parameters. The name of the run is not compared,
-    nor are parameters that are None, False or empty."""
+    """Whether a flow run has this flow and these parameters.
+
+    Ignores the name of the run and parameters that are None, False or empty.
+    """
     if api.flow_names()[flow_run["flow_id"]] != flow:
         return False
     return _set_parameters(flow_run["parameters"]) == _set_parameters(parameters)
@@ -57,9 +59,9 @@ def _set_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def stop(site: Site, run: str, say: Callable[[str], None] = print) -> None:
-    """Stop the flow runs that make `run`, each with every process it started.
+    """Stop the flow runs that make `run`, with every process that they started.
 
-    Published tables are kept. Raises ValueError if no flow run makes it, RuntimeError if the
+    Published tables are kept. Raises ValueError if no flow run makes `run`, and RuntimeError if the
     server does not answer.
     """
     api = API.of(site)
@@ -99,7 +101,7 @@ def _end(site: Site, api: API, flow_run_id: str) -> None:
 
 
 def store_of(flow_run: dict[str, Any]) -> Path | None:
-    """The store of a flow run; None if it was submitted through Prefect, and does not say."""
+    """The store of a flow run; None for one submitted through Prefect, which does not name it."""
     root = services.environment_of(flow_run).get("SELFPLAY_STORE")
     if root:
         return Path(root)

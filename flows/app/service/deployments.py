@@ -1,6 +1,6 @@
 """The deployments of a site: one for each profile of each flow.
 
-A site with a prefect.yaml of its own has those that the file declares.
+If a site has its own prefect.yaml, its deployments are those declared there.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ OUTSIDE = "methods.json"  # in a site's home: the folders of methods outside its
 def declared(
     site: Site, flow: str | None = None, unreadable: dict[Path, ValueError] | None = None
 ) -> list[dict[str, Any]]:
-    """Name, description, tags, entrypoint, parameters and work_pool of each deployment, or of those
-    of one `flow`.
+    """The name, description, tags, entrypoint, parameters and work_pool of each deployment, or of
+    each deployment of `flow`.
 
-    The entrypoint says where a method is written: "flows/scope/flow.py:scope_iteration", with an
-    absolute path for a method outside the project.
+    The entrypoint gives the method's file and function: "flows/scope/flow.py:scope_iteration", with
+    an absolute path for a method outside the project.
 
-    A profile that cannot be read is left out and put into `unreadable`, by its file. Without that,
-    it raises ValueError.
+    A profile that cannot be read is left out, and its error is added to `unreadable` under the path
+    of the profile. Without `unreadable`, raises that ValueError.
     """
     if (own := own_file(site)).exists():
         deployments = yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
@@ -61,18 +61,18 @@ def flow_names(site: Site) -> list[str]:
 
 
 def _methods(site: Site) -> list[Path]:
-    """The folders of all methods: the project's, and those outside it that were run."""
+    """The folders of all methods: the project's, and those outside it that have been run."""
     built_in = filter(_is_method, sorted((site.code / "flows").iterdir()))
     return [*built_in, *outside_folders(site)]
 
 
 def flow_of(deployment: dict[str, Any]) -> str:
-    """The name of a deployment's flow: that of its function, with hyphens."""
+    """The name of a deployment's flow: the name of its function, with hyphens."""
     return _flow_name(deployment["entrypoint"].rpartition(":")[2])
 
 
 def outside_folders(site: Site) -> list[Path]:
-    """The folders of methods outside the project that were run, as far as they still exist."""
+    """The folders of methods outside the project that have been run and still exist."""
     path = site.home / OUTSIDE
     if not path.exists():
         return []
@@ -81,10 +81,10 @@ def outside_folders(site: Site) -> list[Path]:
 
 
 def flow_in(site: Site, folder: Path) -> str:
-    """The flow of the method in a folder, which the site's deployments have from now on.
+    """The flow of the method in a folder; adds the method to the site's deployments.
 
-    The folder is imported as a package of its own name. Raises ValueError if it is no method, or if
-    the name of package or flow is taken.
+    The folder is imported as a package of the same name. Raises ValueError if it is not a method,
+    or if the name of its package or flow is taken.
     """
     folder = folder.expanduser().resolve()
     for part in ("config.py", "flow.py", "profiles"):
@@ -119,7 +119,7 @@ def _is_built_in(site: Site, folder: Path) -> bool:
 
 
 def check_package(folder: Path) -> None:
-    """Raise ValueError if Python cannot import a folder, or would import another one."""
+    """Raise ValueError if Python cannot import a folder, or would import something else instead."""
     name = folder.name
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(
@@ -133,13 +133,12 @@ def check_package(folder: Path) -> None:
 
 
 def own_file(site: Site) -> Path:
-    """The file in which a site declares its own deployments, if it does."""
+    """The file in which a site may declare its own deployments; it need not exist."""
     return site.root / "prefect.yaml"
 
 
 def as_prefect_stores_it(deployment: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name of the flow of a declared deployment, and the fields of the deployment on Prefect's
-    server."""
+    """The flow name of a declared deployment, and the deployment's fields on Prefect's server."""
     values = {
         **deployment,
         "entrypoint": _flow_of_method(deployment["entrypoint"]),
@@ -150,7 +149,7 @@ def as_prefect_stores_it(deployment: dict[str, Any]) -> tuple[str, dict[str, Any
 
 
 def parameters_of_methods() -> dict[str, Any]:
-    """The JSON schema of what every method is called with, for Prefect's forms and checks."""
+    """The JSON schema of the parameters of every method, for Prefect's forms and validation."""
     from prefect.utilities.callables import parameter_schema  # takes seconds to import
 
     from flows.method import Method
@@ -171,7 +170,7 @@ def module_of(entrypoint: str) -> str:
 
 
 def folder_outside(entrypoint: str) -> Path | None:
-    """The folder of a method outside the project; None for one of the project."""
+    """The folder of a method outside the project; None for a method of the project."""
     folder = Path(entrypoint.rpartition(":")[0]).parent
     if folder.is_absolute():
         return folder
@@ -181,7 +180,7 @@ def folder_outside(entrypoint: str) -> Path | None:
 def _flow_of_method(entrypoint: str) -> str:
     """Where Prefect finds the flow of a method.
 
-    It is named as a module: for a file, Prefect would put the file's folder on Python's path, where
+    It is given as a module: for a file, Prefect would add the file's folder to Python's path, where
     our modules would shadow others.
 
     >>> _flow_of_method("flows/scope/flow.py:scope_iteration")
@@ -211,8 +210,8 @@ def _deployment(site: Site, folder: Path, name: str) -> dict[str, Any]:
 
 
 def _section(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    """The settings of a section. Empty for a value that is no section: a run of the profile
-    refuses it."""
+    """The settings in a section; empty if the value is not a section, which a run of the profile
+    will refuse."""
     section = settings.get(name)
     return section if isinstance(section, dict) else {}
 
@@ -241,9 +240,9 @@ def _needs(settings: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class MethodFile:
-    """What a method's flow.py says, read without an import.
+    """What a method's flow.py contains, read without importing it.
 
-    `summary` is the first paragraph of its documentation.
+    `summary` is the first paragraph of its docstring.
     """
 
     function: str

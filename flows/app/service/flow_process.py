@@ -1,7 +1,7 @@
 """The process that a worker starts for a flow run: Prefect's engine with its own log file.
 
-A worker reads its flows' output through a pipe: if the worker is killed, a flow would die at its
-next printed line. A file outlives the worker.
+A worker reads the output of its flows through a pipe. If the worker were killed, a flow would die
+at the next line that it prints; a log file outlives the worker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flows.app.service.site import USERS_TMPDIR, Site
 
 
 def main() -> None:
-    """Play the flow run that the environment names, with its pid and its log in files of the
+    """Play the flow run that the environment names; keep its pid and its log in files of the
     site."""
     _restore_temporary_folder()
     site = Site(home=Path(os.environ["PREFECT_HOME"]))
@@ -30,7 +30,7 @@ def main() -> None:
     )
     os.dup2(log, sys.stdout.fileno())
     os.dup2(log, sys.stderr.fileno())
-    # methods outside the checkout are found beside their folders, after everything else
+    # methods outside the checkout are imported from their parent folders, after everything else
     sys.path += [str(folder.parent) for folder in outside_folders(site)]
     try:
         end_once_abandoned(flow_run_id)

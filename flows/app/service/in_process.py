@@ -1,7 +1,7 @@
 """A flow run in this process, without Prefect's engine; plain requests record it on the server.
 
-Prefect's engine takes seconds to import, to start its threads and to end them: longer than a short
-flow run takes.
+Importing Prefect's engine and starting and ending its threads takes seconds, which is longer than a
+short flow run.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from flows.app.service.watch import log_line
 from warehouse.table import Table
 
 LOGGER = "selfplay"
-SEND_S = 2.0  # between two requests with lines of the log
-UNANSWERED = (httpx.TransportError, RuntimeError)  # by a server that is gone, or refuses
+SEND_S = 2.0  # between two requests that send log lines
+UNANSWERED = (httpx.TransportError, RuntimeError)  # the server is gone, or refuses
 Say = Callable[[str], None]
 
 
 @contextlib.contextmanager
 def recorded(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> Iterator[None]:
-    """Record the block as a flow run that is PENDING on the server: its states and its log.
+    """Record the states and the log of the block as those of a flow run that is PENDING so far.
 
-    Its process file tells others that this process runs it or, after a kill, that it died. If the
-    server no longer answers at the end, that is said, and the block ends as it did.
+    A process file tells others that this process runs it or, after a kill, that it died. If the
+    server no longer answers at the end, a message says so; the block's outcome does not change.
     """
     short = ShortLog(say)
     process = site.process(f"flow-{flow_run['id']}")
@@ -66,7 +66,7 @@ def record_stages(
 ) -> None:
     """Record each table as a task run of the flow run, or say that the server no longer answers.
 
-    The server sees only the time of recording; the message states the time of the work.
+    The server only knows when they were recorded; the message states how long the work took.
     """
     with _if_the_server_answers("the stages of the flow run", say):
         for table in tables:
@@ -80,7 +80,7 @@ def record_stages(
 
 @contextlib.contextmanager
 def _if_the_server_answers(what: str, say: Say) -> Iterator[None]:
-    """Record `what` in the block, or say why it cannot be: the work is done, or has failed,
+    """If the block cannot record `what`, say why and continue: the work has succeeded or failed
     whether or not the server knows."""
     try:
         yield

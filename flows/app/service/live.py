@@ -1,6 +1,6 @@
 """Follow a run: one live screen on a terminal, a line for each new step elsewhere.
 
-The lines of single stages go to a file, whose path is printed; everything else stays on the
+Log lines about single stages go only to a file, whose path is printed; all others stay on the
 screen.
 """
 
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     from warehouse.store import Store
 
 REFRESH_S = 2.0
-# a line of the log about one stage: "09:00:00 mine/iter-001/x/rollouts: 3 rows in 0.1 s"
+# a log line about a single stage: "09:00:00 mine/iter-001/x/rollouts: 3 rows in 0.1 s"
 STAGE = re.compile(r"^[\d:]{8} [^\s:]+/[^\s:]+: ")
 
 
 def log_file(store: Store, run: str) -> Path:
-    """Where the lines of a run's stages are written, across all its flow runs."""
+    """The file to which all flow runs of a run write their log lines."""
     return store.root / "logs" / run / "stages.log"
 
 
 @contextlib.contextmanager
 def followed(store: Store, run: str) -> Iterator[Follower]:
-    """While the block runs, show how far the run is. Yields what prints the lines of its log."""
+    """Show the progress of a run while the block runs. Yields a `Follower`, which takes the lines
+    of the run's log."""
     path = log_file(store, run)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as file, Follower(store, run, file) as follower:
@@ -44,8 +45,11 @@ def followed(store: Store, run: str) -> Iterator[Follower]:
 
 
 class Follower:
-    """Asks every few seconds how far the run is, and shows it. Called with a line of the log, it
-    writes it to the file, and prints it unless it is about a single stage."""
+    """Shows the progress of a run, updated every few seconds.
+
+    When called with a line of the log, it writes the line to the file, and prints it unless it is
+    about a single stage.
+    """
 
     def __init__(self, store: Store, run: str, file: TextIO) -> None:
         from warehouse.catalogue import Catalogue
@@ -83,7 +87,8 @@ class Follower:
 
     @contextlib.contextmanager
     def waiting(self, poll: Callable[[], str | None]) -> Iterator[None]:
-        """What `flows.app.service.waiting` does, as a line of the live screen if there is one."""
+        """Like `flows.app.service.waiting.waiting`, but in a line of the live screen if there is
+        one."""
         if self._live is None:
             with waiting(poll):
                 yield
@@ -92,7 +97,7 @@ class Follower:
             yield
 
     def say(self, line: str) -> None:
-        """Print a line that stays, above the live screen."""
+        """Print a permanent line above the live screen."""
         if self._live is None:
             say(line)
         else:
@@ -102,7 +107,7 @@ class Follower:
         from warehouse.progress import progress
 
         while not self._ended.wait(REFRESH_S):
-            # the run may be publishing or removing what is read here
+            # the run may be publishing or removing the tables that are read here
             with contextlib.suppress(OSError, ValueError):
                 self._show(progress(self._catalogue, self._run))
 
@@ -115,7 +120,7 @@ class Follower:
 
 
 def told(now: Progress) -> str:
-    """Time left and last score, as far as they are known."""
+    """The time left and the last score, if they are known."""
     text = ""
     if now.left_s is not None:
         text += f"; about {roughly(now.left_s)} of stages left"
@@ -125,7 +130,7 @@ def told(now: Progress) -> str:
 
 
 def screen(run: str, now: Progress, waits_for: str | None = None) -> RenderableType:
-    """The live screen: where the run is, what it builds at what rate, and what is known already."""
+    """The live screen: the run's place, what it builds and how fast, time left, and last score."""
     from rich.panel import Panel
     from rich.table import Table
 

@@ -1,6 +1,6 @@
-"""The last step of an installation, so that the first start is fast.
+"""The last step of an installation: create Prefect's home, secret and empty database.
 
-It creates Prefect's home, secret and empty database.
+This makes the first start fast.
 """
 
 from __future__ import annotations

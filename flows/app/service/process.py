@@ -13,7 +13,7 @@ import psutil
 
 @dataclass(frozen=True)
 class Process:
-    """A process identified by pid and start time, so that a reused pid is never mistaken for it."""
+    """A process identified by pid and start time, so a reused pid is never mistaken for it."""
 
     path: Path
 
@@ -22,8 +22,10 @@ class Process:
         return self.path.stem
 
     def write(self, pid: int) -> None:
-        """Write the process `pid` to the file, whole or not at all. Raises FileNotFoundError if it
-        has ended already."""
+        """Write the identity of the process `pid` to the file, atomically.
+
+        Raises FileNotFoundError if the process has already ended.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".fresh")
         with open(fresh, "w") as file:
@@ -33,14 +35,14 @@ class Process:
         fresh.replace(self.path)
 
     def find(self) -> psutil.Process | None:
-        """The running process; None if it has ended, or its file is empty after a power failure."""
+        """The running process; None if it has ended, or if a power failure left its file empty."""
         try:
             return running_process(self.path.read_text())
         except FileNotFoundError:
             return None
 
     def stop(self, grace_s: float = 10.0) -> bool:
-        """End the process and its children; True if it was running."""
+        """End the process and its children; return whether it was running."""
         process = self.find()
         if process is not None:
             family = [process, *_children(process)]
@@ -55,12 +57,12 @@ class Process:
 
 
 def identity(pid: int) -> str:
-    """What tells the process `pid` from any other, also from later ones with its pid, as JSON."""
+    """JSON that distinguishes the process `pid` from all others, even later ones with its pid."""
     return json.dumps({"pid": pid, "start": _start(pid)})
 
 
 def running_process(identity: str) -> psutil.Process | None:
-    """The process with an `identity`; None if it has ended, or if the text is no identity."""
+    """The process with an `identity`; None if it has ended, or if the text is not an identity."""
     try:
         kept = json.loads(identity)
         process = psutil.Process(kept["pid"])
@@ -81,9 +83,9 @@ def running_process(identity: str) -> psutil.Process | None:
 
 
 def _start(pid: int) -> str:
-    """When a process started, in clock ticks since the boot, and which boot that was.
+    """When a process started, in clock ticks since boot, and which boot that was.
 
-    psutil's answer moves with the clock.
+    psutil's start time changes when the clock is set.
     """
     ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"

@@ -15,7 +15,7 @@ def is_news(record: logging.LogRecord) -> bool:
 
 
 def main() -> None:
-    """Run Prefect's server until this process is ended. Log lines that are no news are left out."""
+    """Run Prefect's server until this process ends. Log lines not worth keeping are dropped."""
     from prefect.cli import app
 
     logging.getLogger("docket.dependencies").addFilter(is_news)

@@ -1,4 +1,4 @@
-"""Server, work pools, workers and deployments of one workspace; `up` restarts what is missing."""
+"""Server, work pools, workers and deployments of one workspace; `up` starts whatever is missing."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ from flows.runtime.store_root import SOURCE
 
 POOLS = {"cpu": 2, "gpu": 1}  # concurrent flow runs of each work pool
 SILENCE_S = 120.0  # four heartbeats
-LAST_LOOK_S = 0.5  # even a worker that cannot continue sends a first heartbeat
-START_S = 300.0  # the first start creates the database, which a busy machine does slowly
+LAST_LOOK_S = 0.5  # even a worker that is about to fail sends a first heartbeat
+START_S = 300.0  # the first start creates the database, which takes long on a busy machine
 DIED = "its process ended without a message; repeat the command to resume from what is published"
 METHOD = SOURCE / "flows" / "method.py"
-IN_PROCESS = "SELFPLAY_IN_PROCESS"  # in the environment of a flow run: which process runs it itself
-DEPLOYED = "deployed"  # in a site's home: what was deployed last
+IN_PROCESS = "SELFPLAY_IN_PROCESS"  # environment variable of a flow run: the process that runs it
+DEPLOYED = "deployed"  # file in a site's home: what was last deployed
 NVIDIA = Path("/dev/nvidia0")
 AMD = Path("/dev/kfd")
 Say = Callable[[str], None]
 
 
 def up(site: Site, pools: tuple[str, ...] | None = None, say: Say = print) -> API:
-    """Start what is not running and wait until everything answers.
+    """Start everything that is not running, and wait until all of it answers.
 
-    Fast and silent if nothing is missing. `pools` get a worker; None skips the gpu pool on a
-    machine without a GPU. Raises RuntimeError, which says what to do.
+    Fast and silent if nothing is missing. `pools`: the pools that get a worker; None means all, but
+    without the gpu pool on a machine without a GPU. Raises RuntimeError, which says what to do, if
+    a process does not start.
     """
     _check_port_choice(site)
     site.prepare()
@@ -64,9 +65,9 @@ def up(site: Site, pools: tuple[str, ...] | None = None, say: Say = print) -> AP
 
 
 def down(site: Site, say: Say = print) -> None:
-    """End workers, flows and server of this site, each by its pid.
+    """End the workers, flows and server of this site, each by its pid.
 
-    Flow runs that are cut short are marked Crashed.
+    Interrupted flow runs are marked Crashed.
     """
     with _alone(site):
         for process in [*site.processes("worker-"), *site.processes("flow-")]:
@@ -87,8 +88,8 @@ def down(site: Site, say: Say = print) -> None:
 
 
 def status(site: Site) -> list[dict[str, Any]]:
-    """One row per process of a site: name, pid and when it was started (None if it is not running),
-    log file."""
+    """One row per process of a site: its name, its pid and start time (None if it is not running),
+    and its log file."""
     names = [
         "server",
         *(f"worker-{pool}" for pool in POOLS),
@@ -104,7 +105,7 @@ def default_pools() -> tuple[str, ...]:
 
 
 def deploy(site: Site, api: API, say: Say = print) -> None:
-    """Deploy the profiles whose declarations have changed since the last time.
+    """Deploy the profiles whose declarations have changed since the last deployment.
 
     A change to a flow's code needs no deployment: every flow run imports the current code.
 
@@ -130,9 +131,9 @@ def deploy(site: Site, api: API, say: Say = print) -> None:
 
 
 def _deploy_own_file(site: Site, api: API, num_declared: int) -> None:
-    """Deploy by `prefect deploy`, which reads all that a prefect.yaml may hold.
+    """Deploy with `prefect deploy`, which understands everything that a prefect.yaml may contain.
 
-    It takes half a second for each deployment. Raises RuntimeError, with the end of its log.
+    It takes half a second per deployment. If it fails, raises RuntimeError with the end of its log.
     """
     prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
     command = [*prefect, "deploy", "--all", "--prefect-file", str(own_file(site))]
@@ -148,7 +149,7 @@ def _deploy_own_file(site: Site, api: API, num_declared: int) -> None:
 def crash_dead_runs(site: Site, api: API, say: Say = print) -> None:
     """Mark flow runs whose process is gone as Crashed.
 
-    Left Running, each would hold a slot of its pool forever.
+    If they stayed Running, each would hold a slot of its pool forever.
     """
     workers_alive = {p.name.removeprefix("worker-") for p in site.processes("worker-") if p.find()}
     for run in api.unfinished():
@@ -169,7 +170,8 @@ def submitted_by(flow_run: dict[str, Any]) -> str | None:
 
 
 def environment_of(flow_run: dict[str, Any]) -> dict[str, str]:
-    """The environment that a flow run was submitted with; empty if through Prefect itself."""
+    """The environment that a flow run was submitted with; empty if it was submitted through
+    Prefect itself."""
     variables = flow_run["job_variables"] or {}
     return variables.get("env") or {}
 
@@ -177,7 +179,8 @@ def environment_of(flow_run: dict[str, Any]) -> dict[str, str]:
 def end_abandoned(site: Site, api: API, say: Say = print) -> list[dict[str, Any]]:
     """End the processes of flow runs that the server has given up, and return these flow runs.
 
-    They had no heartbeat for minutes (suspended, or their machine slept), and hold locks on tables.
+    They sent no heartbeat for minutes (they were suspended, or their machine slept), and they hold
+    locks on tables.
     """
     alive = {p.name.removeprefix("flow-"): p for p in site.processes("flow-") if p.find()}
     abandoned = api.crashed(list(alive))
@@ -214,7 +217,7 @@ def _server(site: Site, say: Say) -> API:
 
 
 def _check_port_choice(site: Site) -> None:
-    """Raise RuntimeError if the server runs on another port than the one that is chosen."""
+    """Raise RuntimeError if the server runs on a port other than the chosen one."""
     kept = site.kept_port if site.port_choice else None
     if kept not in (None, site.port_choice) and site.process("server").find() is not None:
         raise RuntimeError(
@@ -278,7 +281,7 @@ def _check_alive(name: str, site: Site, process: Process) -> None:
 
 
 def _job_template(site: Site) -> dict[str, Any]:
-    """What a worker starts for a flow run: a process in the workspace, with our Python."""
+    """The job template: a worker starts a process in the workspace, with our Python interpreter."""
     values = {
         "command": f"{sys.executable} -m flows.app.service.flow_process",
         "env": {},
@@ -309,8 +312,8 @@ def _job_template(site: Site) -> dict[str, Any]:
 def to_deploy(
     site: Site, deployments: list[dict[str, Any]], num_there: int
 ) -> list[dict[str, Any]]:
-    """Those of a site's deployments that differ from what was deployed last; all of them if the
-    server has fewer."""
+    """The deployments of a site that differ from what was last deployed; all of them if the server
+    has fewer."""
     if num_there < len(deployments):
         return deployments
     before = _deployed(site)
@@ -318,13 +321,13 @@ def to_deploy(
 
 
 def remember_deployed(site: Site, deployments: list[dict[str, Any]]) -> None:
-    """Keep the fingerprints of these deployments, by which `to_deploy` tells what has changed."""
+    """Save the fingerprints of these deployments, which `to_deploy` uses to detect changes."""
     fingerprints = {_key(d): _fingerprint(site, d) for d in deployments}
     (site.home / DEPLOYED).write_text(json.dumps(fingerprints))
 
 
 def _deployed(site: Site) -> dict[str, str]:
-    """The fingerprints of what was deployed last; none if they cannot be read."""
+    """The fingerprints of what was last deployed; none if they cannot be read."""
     try:
         before = json.loads((site.home / DEPLOYED).read_text())
     except (OSError, ValueError):
@@ -337,9 +340,9 @@ def _key(deployment: dict[str, Any]) -> str:
 
 
 def _fingerprint(site: Site, deployment: dict[str, Any]) -> str:
-    """The hash of a declaration, and of the files with the parameters of its flow.
+    """A hash of a declaration and of the files that define its flow's parameters.
 
-    Every method has the parameters of `Method`, flows of a site's own prefect.yaml have others.
+    Every method has the parameters of `Method`; flows of a site's own prefect.yaml have others.
     """
     own = own_file(site)
     digest = hashlib.sha256(f"{site.root} {deployment}".encode())
@@ -363,7 +366,8 @@ def _status_row(site: Site, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _alone(site: Site) -> Iterator[None]:
-    """Allow one `up` or `down` at a time; a second one waits and names the other's process."""
+    """Allow one `up` or `down` at a time; a second one waits, and names the process that it waits
+    for."""
     site.home.mkdir(parents=True, exist_ok=True)
     with open(site.home / "services.lock", "a+") as file:
         with waiting(lambda: f"process {_text(file)}, which starts or ends the services"):

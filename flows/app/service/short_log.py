@@ -33,7 +33,7 @@ class ShortLog:
             self.say(line)
 
     def end(self) -> None:
-        """Say what was counted."""
+        """Print the pending count of fresh stages."""
         stages = self.fresh
         self.fresh = []
         if not stages:

@@ -1,4 +1,4 @@
-"""The log of stages that a command runs itself, on the terminal."""
+"""Show on the terminal the log of stages that a command runs itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The Prefect installation of one workspace: its files, port, secret and processes.
 
-Everything Prefect writes stays in `data/prefect`. The secret is made at first use and kept in the
-git-ignored `.env`, with all settings of `prefect.toml`; plain `prefect` reads it when typed in the
-workspace, which is the project folder in a checkout.
+Everything that Prefect writes stays in `data/prefect`. The secret is created at first use and kept
+in the git-ignored `.env`, with all settings of `prefect.toml`. The plain command `prefect` reads
+that file when run in the workspace, which in a checkout is the project folder.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ PROFILES_FILE = 'active = "selfplay"\n\n[profiles.selfplay]\n'
 
 @dataclass(frozen=True)
 class Site:
-    """`root` is where flows run, `home` is Prefect's home.
+    """A Prefect installation: flows run in `root`, and `home` is Prefect's home.
 
-    With `port_choice` None, the port is that in the env file.
+    If `port_choice` is None, the port is the one in the env file.
     """
 
     root: Path = WORKSPACE
@@ -42,7 +42,7 @@ class Site:
 
     @classmethod
     def here(cls) -> Site:
-        """The workspace's site, unless the environment names another, as tests do.
+        """The workspace's site, unless the environment names another one, as in tests.
 
         The variables are SELFPLAY_PREFECT_HOME and SELFPLAY_PREFECT_PORT.
         """
@@ -63,7 +63,7 @@ class Site:
 
     @property
     def env_file(self) -> Path:
-        """The file that keeps port and secret: `.env` of the workspace, or of Prefect's home if
+        """The file with the port and the secret: `.env` in the workspace, or in Prefect's home if
         that is elsewhere."""
         is_default = self.home == self.root / "data" / "prefect"
         folder = self.root if is_default else self.home
@@ -86,13 +86,13 @@ class Site:
 
     @cached_property
     def port(self) -> int:
-        """The chosen port, or else the one in the env file, or else `PORT`. Raises ValueError if
-        the env file's is no port."""
+        """The chosen port, else the port in the env file, else `PORT`. Raises ValueError if the env
+        file has an invalid port."""
         return self.port_choice or self.kept_port or PORT
 
     @property
     def kept_port(self) -> int | None:
-        """The port in the env file, if it has one. Raises ValueError if it is no port."""
+        """The port in the env file; None if it has none. Raises ValueError if it is invalid."""
         kept = self._kept("PREFECT_SERVER_API_PORT")
         if not kept:
             return None
@@ -103,18 +103,18 @@ class Site:
         return f"http://127.0.0.1:{self.port}/api"
 
     def page(self, flow_run: dict[str, Any]) -> str:
-        """The address of a flow run's page."""
+        """The URL of a flow run's page."""
         return f"http://127.0.0.1:{self.port}/runs/flow-run/{flow_run['id']}"
 
     def prepare(self) -> None:
         """Create the home, and write settings, port and secret to the env file (mode 600).
 
-        Its other lines stay.
+        Other lines of the env file stay.
         """
         if self.root == WORKSPACE:
             open_workspace()
         self.logs.mkdir(parents=True, exist_ok=True)
-        self.home.chmod(0o700)  # logs and database would show other users what is run
+        self.home.chmod(0o700)  # logs and database would reveal to other users what is run
         profiles = self.home / "profiles.toml"
         if not profiles.exists():
             profiles.write_text(PROFILES_FILE)
@@ -130,7 +130,7 @@ class Site:
     def environment(self) -> dict[str, str]:
         """The environment of a process that uses this site from any folder.
 
-        It has no other Prefect settings of the user.
+        It contains none of the user's other Prefect settings.
         """
         foreign = {
             key
@@ -150,7 +150,7 @@ class Site:
                 filter(None, [str(self.root), str(SOURCE), os.environ.get("PYTHONPATH")])
             )
         else:
-            environment["SELFPLAY_HOME"] = str(WORKSPACE)  # may be given relative to our folder
+            environment["SELFPLAY_HOME"] = str(WORKSPACE)  # made absolute: the user's may not be
         return environment
 
     def activate(self) -> None:
@@ -160,17 +160,18 @@ class Site:
         os.environ.update(self.environment())
 
     def process(self, name: str) -> Process:
-        """The process that has this name in this site, whether it is running or not."""
+        """The process of this name in this site, whether or not it is running."""
         return Process(self.home / "pids" / f"{name}.json")
 
     def processes(self, prefix: str) -> list[Process]:
-        """The processes with a pid file whose names begin with `prefix`, running or not."""
+        """The processes that have a pid file and a name that begins with `prefix`, running or
+        not."""
         return [Process(path) for path in sorted((self.home / "pids").glob(f"{prefix}*.json"))]
 
     def start(self, name: str, command: Sequence[str]) -> Process:
-        """Start a background process of this site that outlives us.
+        """Start a background process of this site that outlives this process.
 
-        It has a log file and a pid file of its own.
+        It gets its own log file and pid file.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         with open(self.logs / f"{name}.log", "ab") as log:
@@ -188,17 +189,17 @@ class Site:
         return process
 
     def _own_scratch(self) -> dict[str, str]:
-        """A temporary folder of our own.
+        """Environment variables that set a temporary folder of the site's own.
 
-        In the system's, the worker's `runner_storage` may belong to another user.
+        In the system's folder, the worker's `runner_storage` may belong to another user.
         """
         scratch = self.home / "tmp"
         scratch.mkdir(parents=True, exist_ok=True)
         return {"TMPDIR": str(scratch), USERS_TMPDIR: os.environ.get("TMPDIR", "")}
 
     def log_tail(self, name: str, lines: int = 15) -> str:
-        """The last `lines` lines of a process's log, under a line with the log's path, for an error
-        message."""
+        """For an error message: a line with the path of a process's log, then the last `lines`
+        lines of the log."""
         path = self.logs / f"{name}.log"
         text = ""
         if path.exists():
@@ -265,7 +266,8 @@ def _port(text: str, where: str) -> int:
 
 
 def _unproxied() -> str:
-    """Hosts that bypass a proxy: ours, and those that the user names in either variable."""
+    """Hosts that bypass a proxy: ours, and those that the user lists in `no_proxy` or
+    `NO_PROXY`."""
     hosts = ["127.0.0.1"]
     for name in ("NO_PROXY", "no_proxy"):
         hosts += os.environ.get(name, "").split(",")

@@ -1,6 +1,6 @@
 """Show what a command waits for: a spinner on a terminal, a plain line elsewhere.
 
-Both go to stderr, since stdout may be data.
+Both go to stderr, since stdout may carry data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _screen = threading.RLock()
 
 
 def say(line: str) -> None:
-    """Print a line that stays, even while a spinner is shown."""
+    """Print a permanent line, even while a spinner is shown."""
     with _screen:
         _show("")
         click.echo(line)
@@ -32,8 +32,8 @@ def say(line: str) -> None:
 def waiting(what: str | Callable[[], str | None]) -> Iterator[None]:
     """Say what the command waits for, once it has waited for a second.
 
-    `what` completes "waiting for ...". A function is polled; None means that nothing is waited for.
-    Off the terminal, every new wait is one line.
+    `what` completes "waiting for ...". A function is polled; if it returns None, the command waits
+    for nothing. If stderr is not a terminal, every new wait is one line.
     """
     done = threading.Event()
     poll = what if callable(what) else lambda: what
@@ -47,7 +47,7 @@ def waiting(what: str | Callable[[], str | None]) -> Iterator[None]:
 
 
 def on_terminal() -> bool:
-    """Whether people see what is written to stderr."""
+    """Whether stderr is a terminal."""
     return sys.stderr.isatty()
 
 

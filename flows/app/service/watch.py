@@ -20,12 +20,13 @@ from warehouse.store import Store
 
 POLL_S = 0.5
 PATIENCE_S = 300.0
-TAKEN_S = 5.0  # by then a worker with a free slot has taken a flow run, or is about to
+TAKEN_S = 5.0  # within this time, a worker with a free slot has taken a flow run or is about to
 MAX_REVIVALS = 2
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
-# without new lines after the end, the log counts as complete even if its last line was never seen
+# after the flow run ends and this long without news, the log counts as complete even if its last
+# line was never seen
 QUIET_S = 5.0
-FINISHED = "Finished in state "  # begins Prefect's last line about a flow run, and about each task
+FINISHED = "Finished in state "  # start of Prefect's last line about a flow run or a task
 RESUME = "repeat the command to resume from what is published"
 TRACEBACK = "\nTraceback (most recent call last)"  # not shown: it is in the flow's own log
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
@@ -60,12 +61,12 @@ def watch(
     say: Say = print,
     waits: Callable[[Callable[[], str | None]], AbstractContextManager[None]] = waiting,
 ) -> str:
-    """Print what happens to a flow run; returns the type of its last state, such as COMPLETED.
+    """Print what happens to a flow run; return the type of its last state, such as COMPLETED.
 
-    `waits` shows what is waited for while its block runs.
+    `waits` shows what the command waits for while its block runs.
 
-    Raises RuntimeError when the server does not answer for minutes, or no worker lives to take the
-    flow run.
+    Raises RuntimeError if the server does not answer for minutes, or if the worker that should take
+    the flow run keeps dying.
     """
     short = ShortLog(say)
     run = _Run(site, api, flow_run, short)
@@ -95,7 +96,7 @@ def _last_message(state_type: str, message: str | None) -> str:
 
 
 class _Run:
-    """What is known of a flow run, and what has been printed."""
+    """The known state of a flow run, and what has been printed about it."""
 
     def __init__(self, site: Site, api: API, flow_run: dict[str, Any], say: Say) -> None:
         self.site = site
@@ -109,10 +110,10 @@ class _Run:
         self.shown_state = ""
         self.silent = False  # the server did not answer the last time
         self.answered_at = time.monotonic()
-        self.changed_at = time.monotonic()  # when the last line of log or new state came
+        self.changed_at = time.monotonic()  # when the last log line or new state arrived
 
     def waits_for(self) -> str | None:
-        """Completes "waiting for ..."; None while the log shows that things move."""
+        """Text that completes "waiting for ..."; None if nothing is known to be waited for."""
         if self.silent:
             return "Prefect's server to answer"
         name = self.now["name"]
@@ -131,7 +132,7 @@ class _Run:
     def poll(self) -> bool:
         """Ask the server once, print what is new, and return whether the flow run has ended."""
         try:
-            # its process, or the one that holds its slot, may be gone
+            # the process of this flow run, or of the one that holds its slot, may be gone
             if self.now["state_type"] == "SCHEDULED" or self.process.find() is None:
                 services.crash_dead_runs(self.site, self.api, self.say)
             self.now = self.api.flow_run(self.now["id"])
@@ -195,9 +196,9 @@ class _Queue:
         self.revivals = 0
 
     def check(self, run: dict[str, Any]) -> None:
-        """Restart the worker of a flow run that waits too long, or find out who holds the slots.
+        """If a flow run has waited too long, restart its worker or find out what holds the slots.
 
-        Raises RuntimeError for a worker that dies every time it starts.
+        Raises RuntimeError if the worker dies every time it starts.
         """
         if run["state_type"] != "SCHEDULED" or time.monotonic() < self.due:
             return
@@ -233,7 +234,7 @@ class _Queue:
 
 
 class _Log:
-    """The lines of a flow run's log that were not printed yet; `complete` once its last one was."""
+    """Prints new lines of a flow run's log; `complete` once the last line has been printed."""
 
     def __init__(self, api: API, flow_run_id: str, say: Say) -> None:
         self.api = api
