@@ -11,8 +11,10 @@ BOUNDS = {"max": "largest", "min": "smallest"}
 
 
 def alarms(store: Store, run: str, evaluations: list[Row]) -> list[Row]:
-    """One row per metric and iteration: iteration, metric, value, limit. `evaluations` are rows of
-    the statement `evaluations`."""
+    """One row per metric and iteration beyond a limit: iteration, metric, value, limit.
+
+    `evaluations` are rows of the statement `evaluations`.
+    """
     settings = (store.kept(run, "config.json") or {}).get("monitor") or {}
     limits = {name: limit for name, limit in settings.items() if limit is not None}
     monitored = [row for row in evaluations if row["benchmark"].endswith(MONITOR)]

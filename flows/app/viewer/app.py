@@ -19,14 +19,14 @@ from warehouse.store import Store
 
 MAX_TOKEN_BYTES = 200
 COOKIE_S = 365 * 24 * 3600
-# raised by a mistake in an address
+# raised for a mistake in a URL
 MISTAKES = (ValueError, duckdb.Error, RequestValidationError)
 
 
 def make_app(store: Store, key: Key) -> FastAPI:
-    """The viewer's application. It writes nothing into the store but people's labels.
+    """The viewer's application. It writes nothing to the store except people's labels.
 
-    Every page asks for the `key`, which a browser keeps as a cookie.
+    Every page requires the `key`, which a browser keeps in a cookie.
     """
     app = FastAPI(
         title="selfplay",
@@ -54,7 +54,7 @@ def make_app(store: Store, key: Key) -> FastAPI:
 
     @app.get("/alive")
     def prove(nonce: str = "") -> Response:
-        """Another `selfplay view` asks whether this is the viewer of its store."""
+        """Prove to another `selfplay view` that this is the viewer of its store."""
         return PlainTextResponse(key.proof(nonce[:MAX_TOKEN_BYTES]))
 
     @app.get("/favicon.ico")
@@ -79,8 +79,8 @@ def make_app(store: Store, key: Key) -> FastAPI:
 
 
 def what_is_wrong(problem: Exception) -> str:
-    """A sentence for people about a request that is not valid: each parameter with what it was, or
-    the exception's own message."""
+    """A sentence for people about an invalid request: each wrong parameter with its value, or the
+    exception's own message."""
     if not isinstance(problem, RequestValidationError):
         return str(problem)
     return "; ".join(

@@ -1,4 +1,4 @@
-"""Parts of a page that take seconds over a large run, computed so that other pages stay fast."""
+"""Compute the parts of pages that take seconds for a large run, while other pages stay fast."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ T = TypeVar("T")
 
 
 class Behind:
-    """Threads that give way to those that make pages, and a lake of their own.
+    """Low-priority threads that do not slow down the threads that make pages.
 
-    The lake's DuckDB has one thread, so each statement runs on the thread that asks.
+    They use their own lake, whose DuckDB has one thread, so each statement runs on the thread that
+    issues it.
     """
 
     def __init__(self, store: Store) -> None:
         self._lake = Lake(store, threads=1)
         self._asked = SimpleQueue[Callable[[], None]]()
         for _ in range(WORKERS):
-            # as daemons they do not delay the end of the server
+            # daemon threads do not delay the server's exit
             threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -40,7 +41,8 @@ class Behind:
     def compute(
         self, work: Callable[Concatenate[Lake, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Wait for `work(lake, ...)`, and return or raise what it does."""
+        """Run `work(lake, ...)` on a low-priority thread; return its result or raise its
+        exception."""
         future = Future[T]()
 
         def answer() -> None:
@@ -54,7 +56,8 @@ class Behind:
 
 
 def give_way() -> None:
-    """Lower the priority of the calling thread. Only Linux can lower that of one thread."""
+    """Lower the priority of the calling thread. Does nothing except on Linux, which alone supports
+    this for a single thread."""
     if sys.platform == "linux":
         niceness = max(os.getpriority(os.PRIO_PROCESS, 0), NICENESS)
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)

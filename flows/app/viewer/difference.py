@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 from flows.app.viewer.text import shown
 
-WORDS = 1500  # compared pieces of each text: the time grows with their product
+WORDS = 1500  # pieces of each text that are compared: the time grows with their product
 PIECE = re.compile(r"\s+|\w+|[^\w\s]")
 
 
 def difference(before: str, after: str) -> Markup:
-    """`after`, with `<ins>` around what `before` lacks and `<del>` around what it has instead.
+    """`after`, with `<ins>` around what it adds to `before` and `<del>` around what it lacks.
 
     >>> difference("a red fox", "a blue fox")
     Markup('a <del>red</del><ins>blue</ins> fox')
@@ -30,8 +30,8 @@ def difference(before: str, after: str) -> Markup:
     rest = shown("".join(new[first + WORDS : end])) + shown("".join(new[end:]))
     old = old[first : len(old) - last][:WORDS]
     new = new[first:end][:WORDS]
-    # a match never begins with a piece that is frequent in a long text: else two replies that
-    # repeat themselves take minutes
+    # autojunk: in a long text, no match begins with a frequent piece; otherwise two repetitive
+    # replies take minutes
     matcher = SequenceMatcher(None, old, new, autojunk=True)
     for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         lacking = "".join(old[old_start:old_end])
@@ -47,7 +47,7 @@ def difference(before: str, after: str) -> Markup:
 
 
 def _num_equal(some: Sequence[str], others: Sequence[str]) -> int:
-    """How many pieces are the same from the start on.
+    """The length of the common prefix, in pieces.
 
     >>> _num_equal(["a", "b", "c"], ["a", "b", "d"]), _num_equal([], ["a"])
     (2, 0)

@@ -1,6 +1,6 @@
-"""The equation of a reward, with the numbers of one rollout in it.
+"""The equation of a reward, filled in with the numbers of one rollout.
 
-A method declares its equations in `equations.toml` beside its rewards, under the name of the
+A method declares its equations in `equations.toml` next to its rewards, under the name of the
 function that makes the rows:
 
     [solver_rewards]
@@ -11,8 +11,8 @@ function that makes the rows:
     reward = "settings.rubric_weight * length_factor * g + settings.format_weight * format"
 
 Names are components of the reward; a name with a dot is a setting of the reward's stage. The case
-that holds is the first whose value is the stored reward, and whose condition `if`, if it has one,
-is true. `because` says in words what the numbers do not.
+that applies is the first one whose value equals the stored reward and whose `if` condition, if any,
+is true. `because` explains in words what the numbers do not show.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any
 from flows.runtime.store_root import SOURCE
 
 FILE = "equations.toml"
-ROUNDING = 1e-6  # between a stored reward and the value of its equation
+ROUNDING = 1e-6  # tolerance between a stored reward and the value of its equation
 FUNCTIONS = {"min": min, "max": max, "exp": math.exp, "abs": abs}
-# how an operation is computed, how it is written, and how tightly it binds
+# for each operation: the function that computes it, its symbol, and its precedence
 BINARY: dict[type[ast.operator], tuple[Any, str, int]] = {
     ast.Add: (operator.add, " + ", 1),
     ast.Sub: (operator.sub, " − ", 1),
@@ -51,12 +51,13 @@ TIGHTEST = 5
 
 
 class UnknownName(ValueError):
-    """An equation that names what the reward does not have, or that is none."""
+    """An equation has a name that the reward lacks, or is not a valid equation."""
 
 
 @dataclass(frozen=True)
 class FilledEquation:
-    """An equation in general, with one rollout's numbers, and its value: the stored reward."""
+    """An equation in its general form and with one rollout's numbers; its value is the stored
+    reward."""
 
     source: str
     general: str
@@ -69,10 +70,10 @@ class FilledEquation:
 def show(
     params: Mapping[str, Any], components: Mapping[str, float], reward: float, folders: list[Path]
 ) -> FilledEquation | None:
-    """The equation of a reward; None if none is declared, or none gives the stored reward.
+    """The equation of a reward; None if none is declared, or if none gives the stored reward.
 
-    `params` are the parameters of the stage that stored it, `folders` those of methods outside
-    this project.
+    `params` are the parameters of the stage that stored the reward; `folders` are the folders of
+    methods outside this project.
     """
     declared = declaration(params, folders)
     if declared is None:
@@ -103,10 +104,11 @@ def show(
 
 
 def declaration(params: Mapping[str, Any], folders: list[Path]) -> dict[str, Any] | None:
-    """What `equations.toml` says of the reward function among a stage's parameters; None if it says
-    nothing.
+    """The entry in `equations.toml` for the reward function in a stage's parameters; None if there
+    is none.
 
-    The file is in the folder of the function's method. `folders`: of methods outside this project.
+    The file is in the folder of the function's method. `folders` are the folders of methods outside
+    this project.
     """
     for qualified in _functions(params.get("reward")):
         module, _, name = qualified.rpartition(".")
@@ -119,7 +121,7 @@ def declaration(params: Mapping[str, Any], folders: list[Path]) -> dict[str, Any
 
 
 def _folder(module: str, folders: list[Path]) -> Path | None:
-    """The folder of a module, in this project or outside."""
+    """The folder of a module, in this project or outside it; None if unknown."""
     package = module.split(".")[:-1]
     if package[:1] == ["flows"]:
         return SOURCE.joinpath(*package)
@@ -127,7 +129,7 @@ def _folder(module: str, folders: list[Path]) -> Path | None:
 
 
 def _functions(value: Any) -> Iterator[str]:
-    """The names of all functions whose code a part of a recipe has."""
+    """The names of all functions whose code is in a part of a recipe."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             if key == "code" and isinstance(part, Mapping):
@@ -154,8 +156,10 @@ def _settings(value: Mapping[str, Any], where: str = "") -> dict[str, Any]:
 
 
 def compute(text: str, values: Mapping[str, Any]) -> Any:
-    """The value of an expression, in which `values` stand for names, also for dotted ones. Raises
-    UnknownName for a name without a value, and for what is no part of an equation.
+    """The value of an expression whose names, including dotted ones, take their values from
+    `values`.
+
+    Raises UnknownName for a name without a value, and for syntax that equations do not allow.
 
     >>> compute("max(0, share - 2 * alike)", {"share": 0.5, "alike": 1.0})
     0
@@ -188,13 +192,15 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def names_in(text: str) -> set[str]:
-    """The names in an expression, those of functions included; of a dotted name, the first part.
-    Raises SyntaxError if it is none."""
+    """The names in an expression, including functions; only the first part of a dotted name.
+
+    Raises SyntaxError if the text is not an expression.
+    """
     return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 
 
 def write(text: str, values: Mapping[str, Any] | None = None) -> str:
-    """An expression as it is read, with numbers in place of the names if `values` are given.
+    """An expression in readable form, with numbers in place of names if `values` are given.
 
     >>> write("weights.evidence * (1 - mark) ** 2")
     'evidence weight · (1 − mark)^2'

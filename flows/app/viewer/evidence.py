@@ -1,4 +1,5 @@
-"""Which stretches of a document a task repeats: runs of shared words, and its reference answer."""
+"""The passages of a document that a task repeats: runs of shared words, and its reference
+answer."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ MAX_WORDS = 20_000
 
 
 def marked(text: str, sources: Sequence[str | None]) -> Markup:
-    """The document's text with `<mark>` around what `sources` share with it.
+    """The document's text with `<mark>` around the words that it shares with `sources`.
 
-    The first source counts even if it is shorter than a run.
+    The first source is marked even if it is shorter than a run.
 
     >>> marked("Oslo is the capital of Norway.", ["Norway", "What is the capital of it?"])
     Markup('Oslo <mark>is the capital of Norway</mark>.')
@@ -51,7 +52,7 @@ def marked(text: str, sources: Sequence[str | None]) -> Markup:
 
 
 def _mark(hit: list[bool], words: list[str], runs: set[tuple[str, ...]], length: int) -> None:
-    """Set `hit` for the words that are in one of the runs, which have `length` words each."""
+    """Set `hit` for the words in any of the runs, which have `length` words each."""
     for i in range(len(words) - length + 1):
         if tuple(words[i : i + length]) in runs:
             hit[i : i + length] = [True] * length

@@ -1,4 +1,4 @@
-"""The stages of a phase as a graph: boxes in layers, each right of all that it was made from."""
+"""The stages of a phase as a graph: boxes in layers, each to the right of all its inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PADDING = 4
 
 @dataclass
 class Node:
-    """The tables of one name in a phase, over all its steps."""
+    """All tables of one name in a phase, across its steps."""
 
     name: str
     num_tables: int = 0
@@ -36,7 +36,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """A phase's nodes and edges, placed in a drawing of `width` by `height` pixels."""
+    """A phase's nodes and edges, laid out in a drawing of `width` by `height` pixels."""
 
     phase: str
     nodes: list[Node]
@@ -48,10 +48,10 @@ class Graph:
 
 
 def graphs(tables: Sequence[Table], current: dict[str, str], working: Iterable[str]) -> list[Graph]:
-    """One graph per phase, in the order of building.
+    """One graph per phase, in the order in which phases were built.
 
-    `current` maps the addresses of all tables of the run to their content hashes; `working` are the
-    addresses of tables that are being made.
+    `current` maps the addresses of all tables of the run to their content hashes; `working` holds
+    the addresses of tables that are being made.
     """
     phases: defaultdict[str, list[Table]] = defaultdict(list)
     for table in sorted(tables, key=lambda t: t.recipe.get("started_at", 0)):
@@ -92,8 +92,8 @@ def _graph(phase: str, tables: list[Table], current: dict[str, str], busy: set[s
 
 
 def stale(table: Table, current: dict[str, str]) -> bool:
-    """Whether a table that this one was made from has changed since; settings and code are not
-    compared."""
+    """Whether any table that this one was made from has changed since. Ignores settings and
+    code."""
     for source, then in table.recipe["sources"].items():
         if then is not None and current.get(source, then) != then:
             return True
@@ -101,7 +101,7 @@ def stale(table: Table, current: dict[str, str]) -> bool:
 
 
 def _place(nodes: dict[str, Node], edges: set[tuple[str, str]]) -> list[tuple[Node, Node]]:
-    """Give every node its layer and place; return the edges that are drawn.
+    """Set the layer and position of every node; return the edges to draw.
 
     An edge that leads back, from one step to the next, is not drawn.
     """

@@ -1,10 +1,10 @@
 """Decide who may see the store: a browser on this machine that has the token.
 
-The token belongs to the store, in a file that only its owner can read, so an address stays good
-when the server is started again. The first address carries it in its fragment, which no browser
-sends or logs; `/open` takes it and sets a cookie that scripts cannot read. A request must
-name this server as its Host, or a page elsewhere could reach it under another name (DNS rebinding),
-and what changes something must come from its own pages.
+The token belongs to the store and is kept in a file that only its owner can read, so a URL stays
+valid when the server restarts. The first URL carries the token in its fragment, which browsers
+neither send nor log; `/open` takes it and sets a cookie that scripts cannot read. A request must
+name this server as its Host; otherwise another site's page could reach it under another name (DNS
+rebinding). A request that changes something must come from the viewer's own pages.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tasks.reports.page import VIEWER, viewer_file
 from warehouse.store import Store
 
 LOCAL = ("127.0.0.1", "localhost")
-# allowed without the token: the pages that accept it
+# paths allowed without the token, because they are needed to accept it
 OPEN = ("/open", "/alive", "/static/open.js", "/static/app.css")
-STATEMENTS = "/sql/"  # what begins so computes whatever the address says
+STATEMENTS = "/sql/"  # paths with this prefix run the statement in the URL
 TOKEN_BYTES = 32
 HEADERS = {
     "Content-Security-Policy": (
@@ -45,7 +45,7 @@ HEADERS = {
 class Key:
     """The token of a store, the port of its server, and the cookie that holds it.
 
-    The cookie's name has the port, since browsers do not tell cookies apart by port.
+    The cookie's name contains the port, since browsers do not separate cookies by port.
     """
 
     port: int
@@ -57,15 +57,15 @@ class Key:
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """The addresses, without a path, under which browsers know this server."""
+        """The origins (URLs without a path) under which browsers know this server."""
         return tuple(f"http://{name}:{self.port}" for name in LOCAL)
 
     def fits(self, token: str) -> bool:
-        """Whether a token is the right one; how long that takes tells nothing about it."""
+        """Whether a token is the right one; compares in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     def proof(self, nonce: str) -> str:
-        """What only who knows the token can answer to a nonce."""
+        """The answer to a nonce that only a holder of the token can give."""
         return hmac.new(self.token.encode(), nonce.encode(), hashlib.sha256).hexdigest()
 
 
@@ -78,8 +78,12 @@ def kept_key(store: Store, port: int, new: bool) -> Key | None: ...
 
 
 def kept_key(store: Store, port: int, new: bool = True) -> Key | None:
-    """The key of a store's viewer on a port: its token is kept in the store, readable by its owner
-    only. With `new`, a first token is made, and the port is remembered."""
+    """The key of a store's viewer on a port; its token is kept in the store, readable only by the
+    owner.
+
+    With `new`, creates a token if there is none, and remembers the port; without it, returns None
+    if there is no token.
+    """
     file = viewer_file(store)
     kept = {}
     if file.exists():
@@ -97,8 +101,8 @@ def kept_key(store: Store, port: int, new: bool = True) -> Key | None:
 
 
 class Guard:
-    """ASGI middleware: refuses requests without the token or from elsewhere, and sets `HEADERS`
-    on every answer."""
+    """ASGI middleware: refuses requests without the token or from other sites, and sets `HEADERS`
+    on every response."""
 
     def __init__(self, app: ASGIApp, key: Key) -> None:
         self.app = app
@@ -134,7 +138,7 @@ class Guard:
             return PlainTextResponse("this server answers to its own name only", 421)
         if origin is not None and origin not in self.key.origins:
             return PlainTextResponse("this page may only be used from itself", 403)
-        # a link elsewhere may lead to a page, but must not run its own statement
+        # a link on another site may lead to a page, but must not run a statement of its own
         if is_linked_elsewhere(request) and request.url.path.startswith(STATEMENTS):
             return PlainTextResponse("a statement may only be run from the viewer's page", 403)
         if request.method not in ("GET", "HEAD") and origin is None:
@@ -147,12 +151,13 @@ class Guard:
 
 
 def is_linked_elsewhere(request: Request) -> bool:
-    """Whether the page of another site led the browser here."""
+    """Whether another site's page led the browser here."""
     return request.headers.get("sec-fetch-site") == "cross-site"
 
 
 def cache_control(path: str) -> str:
-    """How long a browser may cache a path; libraries have their version in their name."""
+    """How long a browser may cache a path, as a Cache-Control header; names of libraries include
+    their version."""
     if path.startswith("/static/vendor/"):
         return "private, max-age=604800, immutable"
     if path.startswith("/static/"):

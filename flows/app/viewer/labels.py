@@ -19,10 +19,10 @@ _writing = threading.Lock()
 
 
 def label(store: Store, run: str, annotation: Annotation) -> None:
-    """Store a label in place of the person's earlier one on the same thing; without label and note,
-    remove it.
+    """Store a label, replacing the person's earlier one on the same thing.
 
-    Raises ValueError for an invalid label, kind or name.
+    If both its opinion and its note are empty, only removes the earlier one. Raises ValueError for
+    an invalid label, kind or name.
     """
     _check(annotation)
     labeller = annotation["labeller"]
@@ -41,7 +41,7 @@ def label(store: Store, run: str, annotation: Annotation) -> None:
 
 
 def _check(annotation: Annotation) -> None:
-    """Raises ValueError for an invalid label, kind or name."""
+    """Raise ValueError for an invalid label, kind or name."""
     opinion = annotation["opinion"]
     kind = annotation["kind"]
     labeller = annotation["labeller"]
@@ -59,7 +59,8 @@ def _check(annotation: Annotation) -> None:
 
 
 def _thing(annotation: Annotation) -> tuple[str, str, str]:
-    """What an annotation is about, and who says it: "A b" and "A_b" share a table."""
+    """What an annotation is about and who gave it; the labeller matters because "A b" and "A_b"
+    share a table."""
     return annotation["kind"], annotation["subject"], annotation["labeller"]
 
 
@@ -68,8 +69,9 @@ def annotation(
 ) -> Annotation:
     """A label given now, for `label` to store.
 
-    `kind` and `subject`: one of `KINDS`, and the id of what is labelled. An empty `labeller` is the
-    user of this process; other empty texts become None, and a note is cut to `MAX_NOTE` characters.
+    `kind` is one of `KINDS`, `subject` the id of the labelled thing. An empty `labeller` stands for
+    the user of this process; other empty texts become None. The note is cut to `MAX_NOTE`
+    characters.
     """
     return {
         "kind": kind,

@@ -20,7 +20,7 @@ from warehouse.store import Store
 
 HOST = "127.0.0.1"
 PORTS_TRIED = 20
-ANSWER_S = 3.0  # for which a viewer that may be running is waited for
+ANSWER_S = 3.0  # time limit for the answer of a viewer that may be running
 
 
 def serve(
@@ -30,10 +30,10 @@ def serve(
     browser: bool = True,
     say: Callable = print,
 ) -> None:
-    """Show the store, from the page of `run` on, until Ctrl-C. A viewer of this store that is
-    running already is opened instead, unless another `port` is named.
+    """Serve the store until Ctrl-C, and open the page of `run` in a browser.
 
-    Raises ValueError if the port is taken.
+    If a viewer of this store is already running, opens that one instead, unless another `port` is
+    given. Raises ValueError if the port is taken.
     """
     running = running_viewer(store)
     if running is not None and port in (None, running.port):
@@ -61,7 +61,7 @@ def _address(key: Key, run: str) -> str:
 
 
 def is_remote() -> bool:
-    """Whether this shell is on another machine than its user, who has the browser."""
+    """Whether this shell runs on a machine other than the user's, which has the browser."""
     return "SSH_CONNECTION" in os.environ
 
 
@@ -76,7 +76,7 @@ def tunnel(port: int) -> str:
 
 
 def running_viewer(store: Store) -> Key | None:
-    """The key of the viewer of this store that is running now, at the port that it last had."""
+    """The key of the viewer of this store if one is running at the last used port, else None."""
     key = kept_key(store, viewer_port(store), new=False)
     if key is None:
         return None
@@ -89,7 +89,7 @@ def running_viewer(store: Store) -> Key | None:
         return None
     finally:
         connection.close()
-    # another program may have the port: it is not shown the token
+    # another program may have taken the port, so the token itself is never sent
     if answer == key.proof(nonce):
         return key
     return None

@@ -1,4 +1,4 @@
-"""Text for a page: the words of a document or a model, escaped, and truncated if very long."""
+"""Text for a page: text of a document or a model, escaped, and truncated if very long."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tasks.reports.duration import duration
 from tasks.reports.percent import percent
 from tasks.reports.unseen import UNSEEN
 
-CUT = 20_000  # characters shown of one text
+CUT = 20_000  # maximum number of characters shown of one text
 
 
 def shown(text: Any, whole: str = "", cut: int = CUT) -> Markup:
-    """Escaped text in which invisible characters are named.
+    """Escaped text that shows invisible characters by their code points.
 
-    It ends after `cut` characters, with a link to `whole` if that is given.
+    It is cut after `cut` characters, with a link to `whole` if that is given.
 
     >>> shown("a\u202eb <b>")
     Markup('a<span class="unseen">U+202E</span>b &lt;b&gt;')
@@ -65,8 +65,8 @@ def line(text: Any, cut: int = 160) -> Markup:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """A number with separators, and `digits` after the point; a dash for None, and other values as
-    they are.
+    """A number with thousands separators and at most `digits` decimals; a dash for None; any other
+    value unchanged.
 
     >>> number(0.12345), number(12345), number(None), number(1.0), number(0.00001234)
     ('0.123', '12,345', '–', '1', '1.23e-05')
@@ -83,7 +83,7 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def plain(value: float) -> str:
-    """A number of a result, with at most six digits after the point and no separators.
+    """A number of a result, with at most six decimals and no separators.
 
     >>> plain(0.1 + 0.2), plain(1234567), plain(1e-9), plain(float("nan"))
     ('0.3', '1234567', '1e-09', 'nan')
@@ -101,7 +101,7 @@ def time_taken(seconds: float | None) -> str:
 
 
 def counted(how_many: int, thing: str) -> str:
-    """A number of things.
+    """A count with its noun, in the plural if needed.
 
     >>> counted(1, "row"), counted(2300, "row")
     ('1 row', '2,300 rows')
@@ -111,7 +111,7 @@ def counted(how_many: int, thing: str) -> str:
 
 
 def moment(at: float | None) -> str:
-    """A time in seconds since 1970 as day and minute, in local time; empty for None."""
+    """A time, given in seconds since 1970, as local date, hour and minute; empty for None."""
     if at is None:
         return ""
     return time.strftime("%d %b %H:%M", time.localtime(at))
@@ -133,7 +133,7 @@ def size(num_bytes: float) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON; what JSON does not know becomes text."""
+    """A value as JSON; types that JSON lacks become text."""
     return json.dumps(value, default=str, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The tokens of a rollout as text, each with the log-probability it was sampled at."""
+"""The tokens of a rollout as text, each with the log-probability with which it was sampled."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from warehouse.schemas import Row
 from warehouse.store import Store
 
 BEFORE = 4  # preceding tokens that affect how a token is decoded
-LEVELS = 8  # of heat: one per halving of the probability, beginning at 1/2
-BROKEN = "\ufffd"  # what a part of a character is read as
-CHARACTER = 4  # tokens that a character may have
-MOST = 20_000  # tokens of a turn that are shown
+LEVELS = 8  # levels of heat: one per halving of the probability, beginning at 1/2
+BROKEN = "\ufffd"  # what an incomplete character decodes to
+CHARACTER = 4  # most tokens of one character
+MOST = 20_000  # most tokens of a turn that are shown
 
 
 def pieces_of(store: Store, rollout: Row) -> list[list[Row]]:
-    """For each turn its tokens: text, logprob (natural), and heat from 0 (likely) to `LEVELS`.
+    """The tokens of each turn: text, logprob (natural), and heat from 0 (likely) to `LEVELS`.
 
-    Has ids instead of text if the tokenizer is not on this machine, and nothing if tokens are
-    unknown. A character of several tokens is one piece.
+    If the tokenizer is not on this machine, ids take the place of text; a turn whose tokens are
+    unknown is empty. A character that spans several tokens is one piece.
     """
     tokenizer = _tokenizer(_file(store, rollout))
     return [_pieces(tokenizer, turn) for turn in rollout["turns"] or []]
@@ -65,7 +65,7 @@ def _text(tokenizer: Any, ids: list[int], start: int, end: int) -> str:
 
 
 def _file(store: Store, rollout: Row) -> Path | None:
-    """The tokenizer of the policy that sampled, or of a model that the run started from."""
+    """The tokenizer file of the policy that sampled, or of a model that the run started from."""
     config = store.kept(rollout["run"], "config.json") or {}
     named = [*(config.get("models") or {}).values(), (config.get("engine") or {}).get("model")]
     models = [model for model in named if model]
@@ -79,14 +79,14 @@ def _file(store: Store, rollout: Row) -> Path | None:
 
 
 def _cached(model: str) -> Path | None:
-    """The tokenizer of a model from the Hugging Face hub, if it was downloaded before; nothing
-    is downloaded."""
+    """The tokenizer file of a model from the Hugging Face hub, if it has been downloaded before;
+    this downloads nothing."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
         file = try_to_load_from_cache(model, "tokenizer.json")
-    except HFValidationError:  # a folder that is not there
+    except HFValidationError:  # a local folder that does not exist
         return None
     return Path(file) if isinstance(file, str) else None
 

@@ -1,5 +1,5 @@
-"""Build one page: run statements on the store, remember them to show below the page, and fill the
-template."""
+"""Build one page: run statements on the store, record them so the page can show them below, and
+fill in the template."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from warehouse.table import Table
 
 HERE = Path(__file__).parent
 ALL_RUNS = ""
-LABELLER = "selfplay-labeller"  # the cookie with the name of who labels in a browser
-MOST_NEAR = 30  # tables: with more, views are not restricted
+LABELLER = "selfplay-labeller"  # the cookie with the name of the browser's labeller
+MOST_NEAR = 30  # with more tables than this, views are not restricted
 
 
 def url(kind: str = "", run: str = "", /, **parameters: Any) -> str:
-    """The address of a page, within a run if one is named.
+    """The URL of a page, within a run if one is named.
 
     >>> url("task", "mine", id="a/b", reason=None)
     '/run/mine/task?id=a%2Fb'
@@ -83,14 +83,14 @@ class View:
         return run in self.lake.catalogue.runs()
 
     def rows(self, name: str, run: str | None = None, **parameters: Any) -> list[Row]:
-        """Rows of `sql/<name>.sql`, which gets the parameters that it names; `$run` and
+        """The rows of `sql/<name>.sql`. It gets the parameters that it names; `$run` and
         `$characters` (how much of a text to read) are always available."""
         sql = (HERE / "sql" / f"{name}.sql").read_text(encoding="utf-8")
         return self._rows_of(name, sql, run, parameters)
 
     def shared_rows(self, name: str, run: str | None = None, **parameters: Any) -> list[Row]:
-        """Rows of a statement that reports share, over all iterations, of a run (by default the
-        page's) or, if it is empty, of all runs."""
+        """The rows of a statement shared with reports, over all iterations of a run: by default the
+        page's run, or all runs if `run` is empty."""
         return self._rows_of(name, shared_statement(name), run, {"iteration": None, **parameters})
 
     def first(self, name: str, **parameters: Any) -> Row | None:
@@ -98,18 +98,18 @@ class View:
         return next(iter(self.rows(name, **parameters)), None)
 
     def row(self, name: str, what: str, **parameters: Any) -> Row:
-        """The first row of a statement. Raises HTTPException (404), which says that there is no
-        `what`, if there is none."""
+        """The first row of a statement. If there is none, raises HTTPException (404), which says
+        that there is no `what`."""
         row = self.first(name, **parameters)
         if row is None:
             raise HTTPException(404, f"there is no {what}")
         return row
 
     def source(self, iteration: int) -> Source:
-        """The run up to an iteration, as a report reads it."""
+        """The run up to an iteration, in the form that a report reads."""
         all_tables = self.lake.tables(self.run)
         tables = tables_until(all_tables, iteration)
-        # of all tables the lake keeps its views, so they are not restricted without need
+        # the lake caches its views of all tables, so do not restrict them without need
         near = tables if len(tables) < len(all_tables) else None
 
         def ask(name: str, sql: str, parameters: dict[str, Any]) -> list[Row]:
@@ -121,7 +121,7 @@ class View:
         self, name: str, sql: str, run: str | None, parameters: dict[str, Any]
     ) -> list[Row]:
         """The rows of a statement over a run, over all runs if `run` is empty, or by default over
-        what this page is about."""
+        the tables that this page is about."""
         values = {"run": run or self.run, "characters": CUT + 1, **parameters}
         near = self.near
         if run is None:
@@ -145,20 +145,23 @@ class View:
         return answer.rows
 
     def keep_near(self, table: str, row: Row) -> None:
-        """Restrict further statements to tables that may hold rows related to a row of `table`, and
-        to labels, which are made from no table."""
+        """Restrict later statements to tables that may hold rows related to a row of `table`, and
+        to labels, which are not made from any table."""
         self.keep_near_all([{**row, "name": table}])
 
     def keep_near_all(self, places: Sequence[Row]) -> None:
-        """Restrict further statements in the same way for several tables: `name`, iteration, phase,
-        step, label. With too many of them, nothing is restricted."""
+        """Restrict later statements as `keep_near` does, but for several tables, each given by
+        `name`, iteration, phase, step and label.
+
+        If there are more than `MOST_NEAR`, nothing is restricted.
+        """
         if len(places) > MOST_NEAR:
             return
         phases = {(place["iteration"], place["phase"]) for place in places}
         tables = self.lake.tables(self.run)
         near = {table.address: table for table in tables if table.schema is ANNOTATIONS}
         for table in tables:
-            # documents that came beside the tasks; neither was made from the other
+            # documents written together with tasks: neither table was made from the other
             if table.schema is DOCUMENTS and (table.at.iteration, table.at.phase) in phases:
                 near[table.address] = table
         for place in places:
@@ -175,15 +178,15 @@ class View:
         self.near = tuple(near.values())
 
     def keep_iterations(self, numbers: Collection[int | None]) -> None:
-        """Restrict further statements to the tables of these iterations, and to those outside
-        any."""
+        """Restrict later statements to the tables of these iterations and those outside any
+        iteration."""
         kept = {None, *numbers}
         self.near = tuple(
             table for table in self.lake.tables(self.run) if table.at.iteration in kept
         )
 
     def keep_steps(self, rows: Sequence[Row]) -> None:
-        """Restrict further statements to the tables of the rows' steps, and to those outside any
+        """Restrict later statements to the tables of the rows' steps and those outside any
         iteration: a rollout's reply and reward are stored where it was sampled."""
         kept = {(row["iteration"], row["phase"], row["step"]) for row in rows}
         near = []
@@ -194,8 +197,8 @@ class View:
         self.near = tuple(near)
 
     def page(self, template: str, title: str, **values: Any) -> HTMLResponse:
-        """The page that `template` makes of these values, with the statements that were run for it
-        below."""
+        """Render `template` with these values, and the statements that were run for the page below
+        it."""
         variables = {
             "run": self.run,
             "home": self.run or self.beside,
@@ -208,7 +211,7 @@ class View:
 
 
 def open_view(request: Request) -> View:
-    """The page of a request. Raises HTTPException 404 for an unknown run."""
+    """The view for a request. Raises HTTPException (404) for an unknown run."""
     view = View(
         request.app.state.lake,
         request.path_params.get("run", ""),
@@ -223,7 +226,7 @@ def open_view(request: Request) -> View:
 
 
 def behind(request: Request) -> Behind:
-    """What computes the slow parts of pages."""
+    """The threads that compute the slow parts of pages."""
     return request.app.state.behind
 
 

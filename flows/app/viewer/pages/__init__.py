@@ -1,4 +1,5 @@
-"""The pages, one subject per file: the statements (in `../sql`), and how their rows are shown."""
+"""The pages, one subject per file: which statements (in `../sql`) they run, and how they show the
+rows."""
 
 from flows.app.viewer.pages import (
     candidates,

@@ -1,4 +1,4 @@
-"""The candidates of an iteration as a funnel: what each filter dropped, and for which reason."""
+"""The candidates of an iteration as a funnel: what each filter dropped, and why."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tasks.reports.reasons import in_order_of_tests
 from warehouse.schemas import GROUPS, SELECTIONS, Row, Schema
 
 router = APIRouter()
-# what a list is of, and its statement
+# the kinds of list, and their statements
 LISTS = {
     "selections": "candidates",
     "groups": "candidates_of_groups",
     "gates": "candidates_of_gates",
 }
-ROWS = 100  # of a list, on one page
+ROWS = 100  # rows of a list on one page
 
 
 @router.get("/run/{run}/candidates", response_class=HTMLResponse)
@@ -38,8 +38,7 @@ def candidates(
     """What the filters of an iteration (by default the last) dropped for each reason, and a list of
     candidates.
 
-    `of`: what the list is of, one of `LISTS`; `phase`, `label`, `reason` and `gate` say which of
-    them.
+    `of` is the kind of list, one of `LISTS`; `phase`, `label`, `reason` and `gate` restrict it.
     """
     numbers = {table.at.iteration for table in view.lake.tables(run)}
     iterations = sorted(number for number in numbers if number is not None)
@@ -69,10 +68,11 @@ def candidates(
 
 
 def _funnels(view: View, counts: list[Row], schema: Schema) -> dict[tuple[Any, ...], list[Row]]:
-    """What is left after each reason, by iteration, phase and label, in the order of the tests.
+    """The candidates left after each reason, in the order of the tests, by iteration, phase and
+    label.
 
-    10 candidates, of which 6 are too easy and 4 are kept, become three steps: all 10, then 6 of
-    them (a share of 0.6) that leave 4, then the 4 that are kept.
+    10 candidates, of which 6 are too easy and 4 are kept, become three steps: all 10; the 6 dropped
+    (a share of 0.6), which leaves 4; the 4 kept.
     """
     return {
         key: _funnel(rows, _params(view, schema, *key))
@@ -83,7 +83,8 @@ def _funnels(view: View, counts: list[Row], schema: Schema) -> dict[tuple[Any, .
 def _params(
     view: View, schema: Schema, iteration: int | None, phase: str | None, label: str | None
 ) -> dict[str, Any]:
-    """The parameters of the first selection there, which has the query that gives the reasons."""
+    """The parameters of the first selection at a place, including the query that gives the
+    reasons."""
     for table in view.lake.tables(view.run):
         at = table.at
         if table.schema is schema and (at.iteration, at.phase, at.label) == (
@@ -113,7 +114,7 @@ def _funnel(rows: list[Row], params: dict[str, Any]) -> list[Row]:
 
 
 def _malformed(view: View, iteration: int | None) -> list[Row]:
-    """Malformed replies by phase and reason, as counted when their tables were made."""
+    """Counts of malformed replies by phase and reason, from when their tables were made."""
     counted: dict[tuple[str | None, str], list[tuple[str, int]]] = defaultdict(list)
     for table in view.lake.tables(view.run):
         if table.at.iteration == iteration and table.schema.parsed:

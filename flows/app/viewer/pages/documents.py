@@ -1,5 +1,5 @@
-"""Documents: all of a run, one with everything that came from it, and tasks or documents over
-iterations and runs."""
+"""Documents: a run's documents, one document with everything made from it, and a task or document
+across iterations and runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PAGE = 100
 
 @router.get("/run/{run}/documents", response_class=HTMLResponse)
 def documents(view: Page, run: str, text: str = "", offset: int = 0) -> HTMLResponse:
-    """Documents of a run, `PAGE` from `offset` on. With `text`, only those with these characters in
-    the title, or with this id."""
+    """Documents of a run, a page from `offset` on. With `text`, only those whose title contains it
+    or whose id it is."""
     rows = view.rows("documents", text=text, skipped=max(0, offset))
     return view.page(
         "documents",
@@ -31,8 +31,10 @@ def documents(view: Page, run: str, text: str = "", offset: int = 0) -> HTMLResp
 
 @router.get("/run/{run}/document", response_class=HTMLResponse)
 def document(view: Page, id: str) -> HTMLResponse:
-    """A document with its tasks, the conversations about it, and what was trained on. Raises
-    HTTPException (404) for an id that no document has."""
+    """A document with its tasks, the conversations about it, and which of these were trained on.
+
+    Raises HTTPException (404) for an id that no document has.
+    """
     row = view.first("document", id=id)
     view.keep_near_all(view.rows("document_places", id=id))
     tasks = view.rows("document_tasks", id=id)

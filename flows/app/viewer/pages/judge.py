@@ -1,5 +1,7 @@
-"""The judge on trial: how far its verdicts agree with what is known, and where they do not. The
-same computation as `selfplay judge`."""
+"""The judge on trial: how far its verdicts agree with what is known, and where they disagree.
+
+This is the computation of `selfplay judge`.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from warehouse.lake import Lake
 
 router = APIRouter()
 TRIALS_KEPT = 8
-DEFAULT = "place"  # an iteration and phase
+DEFAULT = "place"  # an iteration and a phase
 
 
 @router.get("/run/{run}/judge", response_class=HTMLResponse)
 def judge(view: Page, run: str, by: str = DEFAULT, iteration: int | None = None) -> HTMLResponse:
-    """How far a judge's verdicts agree with what is known, up to an iteration if one is given, in
-    parts `by` one of `PARTS`."""
+    """How far a judge's verdicts agree with what is known, up to an iteration if one is given,
+    grouped `by` one of `PARTS`."""
     if by not in PARTS:
         by = DEFAULT
     return view.page(
@@ -44,5 +46,6 @@ def judge_card(view: Page, run: str, iteration: int | None = None) -> PlainTextR
 def _trial(
     lake: Lake, run: str, iteration: int | None, version: str, parts: tuple[str, ...]
 ) -> Trial:
-    """The trial of a run's judge, cached until a table of the run, and so `version`, changes."""
+    """The trial of a run's judge, cached until a table of the run changes, and with it
+    `version`."""
     return hold_trial(lake, run, iteration=iteration, parts=parts)

@@ -1,5 +1,5 @@
-"""Labels by people: the form, all of a run, how gates and judges compare with them, and samples to
-read."""
+"""Labels by people: the form, a run's labels, how gates and judges compare with them, and samples
+to read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = APIRouter()
 STRATA = ("outcome", "role", "template", "iteration", "phase")
 SAMPLE = 20
 Z = 1.96  # 95%
-REMEMBERED_S = 365 * 24 * 3600  # how long a browser remembers who labels in it
+REMEMBERED_S = 365 * 24 * 3600  # how long a browser remembers the labeller's name
 PAGES = {"task": "task", "rollout": "rollout", "verdict": "rollout"}
 
 
@@ -28,7 +28,7 @@ def give_label(
     run: str,
     body: Annotated[bytes, Body(media_type="application/x-www-form-urlencoded")],
 ) -> HTMLResponse:
-    """Store a label; answers with the updated form, and lets the browser remember the name."""
+    """Store a label; respond with the updated form, and a cookie with the labeller's name."""
     values = {key: values[-1] for key, values in parse_qs(body.decode("utf-8", "replace")).items()}
     kind = values.get("kind", "")
     id = values.get("subject", "")
@@ -45,7 +45,7 @@ def give_label(
         _check_there_is(view, kind, id)
         labelling.label(view.store, run, annotation)
     except ValueError as fault:
-        # what was typed stays in the form
+        # keep in the form what the user typed
         typed = {"labeller": values.get("labeller", ""), "note": annotation["note"] or ""}
         form = {**subject(view, kind, id, sample), "problem": str(fault), "typed": typed}
         page = view.page("label", "Label", subject=form)
@@ -59,14 +59,14 @@ def give_label(
 
 
 def _check_there_is(view: View, kind: str, id: str) -> None:
-    """Raise ValueError for a label of something that the run does not hold."""
+    """Raise ValueError if the run does not have the thing to label."""
     statement = "task" if kind == "task" else "rollout"
     if kind in labelling.KINDS and view.first(statement, id=id) is None:
         raise ValueError(f"Not stored: {view.run} has no {statement} {id!r}.")
 
 
 def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
-    """The values that the label form shows; `mine` is what this browser's person said before."""
+    """The values for the label form; `mine` is the earlier label by this browser's user, if any."""
     annotations = view.rows("annotations", kind=kind, id=id)
     by_me = (row for row in annotations if row["labeller"] == view.labeller)
     return {
@@ -84,7 +84,7 @@ def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
 
 @router.get("/run/{run}/labels", response_class=HTMLResponse)
 def labels(view: Page, run: str) -> HTMLResponse:
-    """All labels of a run, and how far gates, filters, rules and judges agree with them."""
+    """A run's labels, and how far gates, filters, rules and judges agree with them."""
     rows = view.rows("annotations", kind=None, id=None)
     return view.page(
         "labels",
@@ -100,7 +100,7 @@ def labels(view: Page, run: str) -> HTMLResponse:
 def read(
     view: Page, run: str, stratum: str = "outcome", seed: int = 1, n: int = SAMPLE, role: str = ""
 ) -> HTMLResponse:
-    """A random sample, the same for the same address, and how much of it has been labelled."""
+    """A random sample, always the same for one URL, and how much of it has been labelled."""
     if stratum not in STRATA:
         stratum = STRATA[0]
     n = max(1, min(n, 500))
@@ -119,8 +119,11 @@ def read(
 
 
 def _shares(row: Row) -> Row:
-    """Precision: the share of the accepted that is good. Recall: the share of the good that is
-    accepted. Leaks: the share of the others that is accepted. Each with its 95% interval."""
+    """Precision, recall and leaks, each with its 95% interval.
+
+    Precision is the share of accepted items that are good, recall the share of good items that are
+    accepted, and leaks the share of bad items that are accepted.
+    """
     good = row["good_accepted"]
     accepted = row["good_accepted"] + row["bad_accepted"]
     return {

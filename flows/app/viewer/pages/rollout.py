@@ -15,9 +15,9 @@ router = APIRouter()
 
 @router.get("/run/{run}/rollout", response_class=HTMLResponse)
 def rollout(view: Page, id: str, heat: bool = False, sample: str = "") -> HTMLResponse:
-    """A conversation, with what was read from it, its reward and its use in training.
+    """A conversation, with what was parsed from it, its reward and its use in training.
 
-    `heat`: with the log-probability of each token. `sample`: the sample from which it was opened.
+    `heat`: show the log-probability of each token. `sample`: the sample from which it was opened.
     Raises HTTPException (404) if there is no such rollout.
     """
     row = view.row("rollout", f"rollout {id} in {view.run}", id=id)
@@ -59,7 +59,7 @@ def rollout(view: Page, id: str, heat: bool = False, sample: str = "") -> HTMLRe
 
 
 def thoughts(text: str | None) -> list[Row]:
-    """A reply in parts: thoughts between think tags, which are folded, and the rest.
+    """A reply split into thoughts, which are inside think tags and shown folded, and other text.
 
     >>> [(part["thought"], part["text"]) for part in thoughts("<think>hm</think>yes")]
     [(True, 'hm'), (False, 'yes')]

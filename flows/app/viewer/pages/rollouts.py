@@ -22,7 +22,7 @@ from warehouse.store import Store
 
 router = APIRouter()
 PAGE = 100
-ROLES_KEPT = 8  # runs
+ROLES_KEPT = 8  # runs whose roles are cached
 OUTCOMES = ("", "right", "wrong", "rewarded", "unscorable", "malformed", "error")
 ORDERS = ("", "best", "worst", "longest")
 
@@ -44,10 +44,10 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
 ) -> HTMLResponse:
     """Rollouts of a run, a page from `offset` on, in the order `order`.
 
-    Each other parameter restricts the list if it is not empty: the outcome "right" to answers with
-    the score 1, and "wrong" to those with the score 0 (of a rubric: all or none of its criteria
-    are met). Without any parameter the list is of
-    the last iteration with an update, and of the role that most of its advantages are of.
+    Every other parameter restricts the list if it is not empty. The outcome "right" selects answers
+    with score 1, and "wrong" those with score 0 (for a rubric: all or none of its criteria are
+    met). Without any parameter, the list shows the last iteration with an update, and the role that
+    most of its advantages belong to.
     """
     form: dict[str, Any] = {
         "iteration": _number(iteration),
@@ -87,8 +87,8 @@ def rollouts(  # noqa: PLR0913  the parameters of the page's address
 
 
 def _last_trained(view: View) -> dict[str, Any]:
-    """The iteration of the last update, and the role that most of its advantages are of; none of
-    them if nothing was trained."""
+    """The iteration of the last update, and the role that most of its advantages belong to; empty
+    if nothing was trained."""
     updates = [
         table.at
         for table in view.lake.tables(view.run)
@@ -96,7 +96,7 @@ def _last_trained(view: View) -> dict[str, Any]:
     ]
     if not updates:
         return {}
-    # the phases of an iteration follow no order that their names tell
+    # the names of phases do not tell their order within an iteration
     last = max(updates, key=lambda at: (at.iteration or 0, at.step or 0))
     view.keep_steps([{"iteration": last.iteration, "phase": last.phase, "step": last.step}])
     trained = view.first("trained_role", iteration=last.iteration)
@@ -105,14 +105,15 @@ def _last_trained(view: View) -> dict[str, Any]:
 
 @lru_cache(maxsize=ROLES_KEPT)
 def _roles(lake: Lake, run: str, version: str) -> list[str]:
-    """The roles with rollouts in a run, cached until a table of the run, and so `version`,
-    changes."""
+    """The roles with rollouts in a run, cached until a table of the run changes, and with it
+    `version`."""
     return [row["role"] for row in View(lake, run).rows("roles")]
 
 
 @router.get("/run/{run}/group", response_class=HTMLResponse)
 def group(view: Page, id: str, against: str | None = None) -> HTMLResponse:
-    """The rollouts of a prompt, best reward first, each as its differences from one of them."""
+    """The rollouts of a prompt, highest reward first, each shown as its differences from one of
+    them: `against`, or the first."""
     prompt = view.row("prompt", f"prompt {id} in {view.run}", id=id)
     view.keep_near("prompts", prompt)
     rows = view.rows("group", id=id)
@@ -150,8 +151,8 @@ def group(view: Page, id: str, against: str | None = None) -> HTMLResponse:
 
 
 def fold(rows: list[Row]) -> list[Row]:
-    """The answers of a group: rollouts of the same text and reward are one, with all their `ids`
-    and `samples`.
+    """The distinct answers of a group: rollouts with the same text and reward become one answer
+    with all their `ids` and `samples`.
 
     >>> answer = {"reply": "yes", "reward": 1.0, "advantage": 0.5, "error": None}
     >>> rollouts = [{**answer, "rollout_id": i, "sample": n} for n, i in enumerate("ab")]
@@ -169,11 +170,12 @@ def fold(rows: list[Row]) -> list[Row]:
 
 
 def matrix(answers: list[Row], rubric: list[Row], verdicts: list[Row]) -> list[Row]:
-    """What was judged, by answer: first the criteria of the rubric in their order, then whatever
-    else decided, such as votes, marks or a rule.
+    """The verdicts as a matrix with one column per answer.
 
-    A line has its `name`, its `text`, and one cell an answer: the verdicts on all rollouts that
-    were folded into it. `errs` counts the verdicts that differ from the truth.
+    The lines are first the criteria of the rubric in their order, then anything else that decided,
+    such as votes, marks or a rule. A line has its `name`, its `text`, and one cell per answer,
+    which holds the verdicts on all rollouts that were folded into the answer. `errs` counts
+    verdicts that differ from the truth.
     """
     number_of = {row["criterion_id"]: row["position"] + 1 for row in rubric}
     text_of = {row["criterion_id"]: row["criterion"] for row in rubric}
@@ -200,7 +202,7 @@ def matrix(answers: list[Row], rubric: list[Row], verdicts: list[Row]) -> list[R
 
 
 def _cell(verdicts: list[Row]) -> Row:
-    """Several verdicts in one cell: how many accept, or their mean mark, and how many err."""
+    """One cell for several verdicts: how many accept, their mean, and how many are wrong."""
     known = [verdict["value"] for verdict in verdicts if verdict["value"] is not None]
     return {
         "verdicts": verdicts,
@@ -214,7 +216,7 @@ def _cell(verdicts: list[Row]) -> Row:
 
 
 def _errs(verdict: Row) -> bool:
-    """Whether a verdict differs from the truth, where that is known."""
+    """Whether a verdict differs from the truth; False where that is unknown."""
     return (
         verdict["oracle"] is not None
         and verdict["value"] is not None
@@ -223,7 +225,7 @@ def _errs(verdict: Row) -> bool:
 
 
 def reward_stages(view: View, group_id: str) -> list[dict[str, Any]]:
-    """The parameters of the stages that rewarded a group, as their recipes have them."""
+    """The parameters of the stages that rewarded a group, from their recipes."""
     places = view.rows("rewarded", id=group_id)
     parameters = []
     for table in view.lake.tables(view.run):
@@ -243,7 +245,7 @@ def outside_folders(store: Store, run: str) -> list[Path]:
 
 
 def _equation(stages: list[dict[str, Any]], row: Row, folders: list[Path]) -> FilledEquation | None:
-    """The equation of a reward, by the first of the stages that declares one that gives it."""
+    """The equation of a reward, from the first stage that declares one with this value."""
     if row["reward"] is None or row["components"] is None:
         return None
     for params in stages:
@@ -254,7 +256,8 @@ def _equation(stages: list[dict[str, Any]], row: Row, folders: list[Path]) -> Fi
 
 
 def _shown(view: View, rows: list[Row]) -> list[Row]:
-    """The rows with replies and rewards, looked up only in the tables of their steps."""
+    """The rows with their replies and rewards, which are looked up only in the tables of their
+    steps."""
     if not rows:
         return rows
     view.keep_steps(rows)
@@ -264,7 +267,7 @@ def _shown(view: View, rows: list[Row]) -> list[Row]:
 
 
 def _changes(base: Row | None, answer: Row) -> Markup | None:
-    """The reply of an answer as its differences from that of `base`; None for `base` itself."""
+    """The differences of an answer's reply from that of `base`; None for `base` itself."""
     if base is None or base["rollout_id"] in answer["ids"]:
         return None
     return difference(base["reply"] or "", answer["reply"] or "")

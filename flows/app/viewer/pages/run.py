@@ -39,7 +39,7 @@ BODIES_KEPT = 8
 
 @dataclass(frozen=True)
 class Body:
-    """The report of a run, as a part of its page, and the statements that it took."""
+    """The report of a run, as a part of its page, and the statements that were run for it."""
 
     html: Markup
     statements: list[Statement]
@@ -47,7 +47,7 @@ class Body:
 
 @router.get("/run/{run}", response_class=HTMLResponse)
 def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
-    """A run: how far it is, its settings, and its stages, of one iteration if one is given."""
+    """A run: its progress, its settings, and its stages, of one iteration if one is given."""
     request = {"flow": "", "profile": "", **(view.store.kept(run, "request.json") or {})}
     return view.page(
         "run",
@@ -63,12 +63,12 @@ def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse
 
 @router.get("/run/{run}/head", response_class=HTMLResponse)
 def head(view: Page, run: str) -> HTMLResponse:
-    """The part of the page that changes while the run works; it reloads itself."""
+    """The part of the page that changes while the run is at work; it reloads itself."""
     return view.page("head", run, **_head(view), live=_live(view))
 
 
 def _head(view: View) -> dict[str, Any]:
-    """What is said of a run above its figures."""
+    """The values for the part of the page above the figures."""
     run = view.run
     evaluations = view.shared_rows("evaluations")
     tables = [table for table in view.lake.tables(run) if not table.holds_labels]
@@ -96,7 +96,7 @@ def _worst_answers(run: str, evaluation: Row) -> str:
 
 
 def _stages(view: View, chosen: int | None) -> dict[str, Any]:
-    """What is published and built in an iteration: the chosen one, or the last one there is."""
+    """What is published and being built in the chosen iteration, by default the last."""
     iterations = _iterations(view)
     iteration = chosen
     if iteration is None and iterations:
@@ -114,10 +114,13 @@ def _stages(view: View, chosen: int | None) -> dict[str, Any]:
 def figures(
     view: Page, slow_parts: SlowParts, run: str, iteration: int | None = None
 ) -> HTMLResponse:
-    """The part of the page that a report shows too, by default up to the last iteration: its
-    figures, examples and numbers. It loads by itself, since it takes a second or more."""
+    """The part of the page that it shares with reports: figures, examples and numbers, up to the
+    given iteration, by default the last.
+
+    It loads separately, since it takes a second or more.
+    """
     last = max(_iterations(view), default=0)
-    # a later one would be a table with as many empty columns
+    # a later iteration would only add empty columns to tables
     iteration = last if iteration is None else min(iteration, last)
     body = slow_parts.compute(_body, run, iteration, version_of(view))
     return view.page("figures", run, body=body.html, statements=body.statements)
@@ -125,7 +128,7 @@ def figures(
 
 @router.get("/run/{run}/findings", response_class=HTMLResponse)
 def what_to_know(view: Page, slow_parts: SlowParts, run: str) -> HTMLResponse:
-    """The part of the page that says what to know first; empty for a run without a problem."""
+    """The part of the page that lists the run's findings; empty for a run without problems."""
     html = slow_parts.compute(_findings, run, version_of(view))
     address = url("findings", run)
     return HTMLResponse(
@@ -138,8 +141,11 @@ def what_to_know(view: Page, slow_parts: SlowParts, run: str) -> HTMLResponse:
 def finding(
     view: Page, run: str, rule: str, iteration: int | None = None, go: bool = False
 ) -> Response:
-    """One finding with its rows and the SQL that selects them; with `go`, the page that shows such
-    rows. Raises HTTPException (404) if the rule has no finding."""
+    """One finding with its rows and the SQL that selects them; with `go`, a redirect to the page
+    that shows such rows.
+
+    Raises HTTPException (404) if the rule has no finding.
+    """
     of_rule = [one for one in findings(view.lake, run, iteration, only=rule) if one.rule == rule]
     if not of_rule:
         raise HTTPException(404, f"the rule {rule} says nothing of {run} now")
@@ -150,7 +156,7 @@ def finding(
     )
 
 
-# a finding's page -> the page of the viewer
+# maps a finding's page to the viewer's page
 PAGES = {"stages": "", "overview": "", "updates": "updates", "group": "rollouts"}
 
 
@@ -168,12 +174,13 @@ def _links_of(view: View, rows: Sequence[Row]) -> list[dict[str, str]]:
 
 @lru_cache(maxsize=BODIES_KEPT)
 def _findings(lake: Lake, run: str, version: str) -> str:
-    """What the run's findings say, cached until a table of the run changes."""
+    """The run's findings as HTML, cached until a table of the run changes, and with it
+    `version`."""
     return render_findings(findings(lake, run), viewer=url("", run), iteration=None)
 
 
 def version_of(view: View) -> str:
-    """A hash of all tables of the run, and of why it stopped."""
+    """A hash of all tables of the run and of the reason why it stopped, if it did."""
     cause = stopped(view.store, view.run)
     tables = view.lake.tables(view.run)
     return hash_json([str(cause), [[t.address, t.content_hash] for t in tables]])
@@ -181,8 +188,8 @@ def version_of(view: View) -> str:
 
 @lru_cache(maxsize=BODIES_KEPT)
 def _body(lake: Lake, run: str, iteration: int, version: str) -> Body:
-    """The body of an iteration's report, cached until a table of the run, and so `version`,
-    changes."""
+    """The body of an iteration's report, cached until a table of the run changes, and with it
+    `version`."""
     view = View(lake, run)
     contents = collect(view.source(iteration), viewer=url("", run))
     return Body(Markup(render_body(contents, longest=CUT)), view.statements)
@@ -190,9 +197,9 @@ def _body(lake: Lake, run: str, iteration: int, version: str) -> Body:
 
 @router.get("/run/{run}/report")
 def report(view: Page, run: str, iteration: int | None = None) -> FileResponse:
-    """The static report of an iteration, or the latest.
+    """The static report of an iteration, or the latest one.
 
-    Raises HTTPException (404) if there is no report of the place.
+    Raises HTTPException (404) if there is no such report.
     """
     path = report_file(view.store, run, iteration)
     if not path.is_file():
@@ -203,8 +210,8 @@ def report(view: Page, run: str, iteration: int | None = None) -> FileResponse:
 
 @router.get("/run/{run}/stages", response_class=HTMLResponse)
 def stages(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
-    """The part of the page that shows what is published and what is being built; it reloads
-    itself during work."""
+    """The part of the page that shows what is published and what is being built; it reloads itself
+    while the run is at work."""
     return view.page("stages", run, **_stages(view, iteration))
 
 
@@ -221,7 +228,7 @@ def _graphs(view: View, iteration: int | None) -> list[graph.Graph]:
 
 
 def _live(view: View) -> list[Row]:
-    """Running stages, with the rows stored so far, and those of the last stage of the same name."""
+    """Running stages, with their rows so far and the rows of the last stage of the same name."""
     last = {(t.at.phase, t.at.name): t.num_rows for t in view.lake.tables(view.run)}
     rows = []
     for work in view.store.working(view.run):

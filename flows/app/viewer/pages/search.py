@@ -20,16 +20,16 @@ KINDS = {
     "documents": ("document", "document_id"),
     "prompts": ("group", "prompt_id"),
 }
-AROUND = 110  # characters shown on either side of what was found
-HITS = 50  # that a statement gives at most
+AROUND = 110  # characters shown on either side of a match
+HITS = 50  # most matches that a statement returns
 
 
 @router.get("/search", response_class=HTMLResponse)
 def search(
     view: Page, text: str = "", run: str = "", role: str = "", regex: bool = False
 ) -> HTMLResponse:
-    """The form, and a place for each kind's results, which load separately and appear as they
-    arrive. With a role there are only its rollouts, even without a text."""
+    """The form, and a place for the results of each kind, which load separately and appear as they
+    arrive. With a role, only rollouts of this role are searched, even without a text."""
     runs = view.lake.catalogue.runs()
     if role:
         kinds = ["rollouts"]
@@ -60,9 +60,11 @@ def results(
     role: str = "",
     regex: bool = False,
 ) -> HTMLResponse:
-    """Rows of one kind that hold `text`, or match it as a regular expression if `regex`; of one
-    run, or of all. Of rollouts, those of `role` if it is given. Raises HTTPException (404) for a
-    kind of row that has no search."""
+    """Rows of one kind that contain `text` or, if `regex`, match it as a regular expression.
+
+    Searches one run, or all runs if `run` is empty; if `role` is given, only rollouts of this role.
+    Raises HTTPException (404) for a kind of row that cannot be searched.
+    """
     if kind not in KINDS:
         raise HTTPException(404, f"there is no search by {kind}")
     scope = run if run in view.lake.catalogue.runs() else ALL_RUNS
@@ -89,10 +91,10 @@ def results(
 
 
 def _around(whole: str, before: str, match: str) -> Markup:
-    """A match, with a little of the text on either side.
+    """A match with a little of the text on either side.
 
-    DuckDB says what stands before it: patterns are matched in linear time there, while Python's
-    `re` takes longer than anyone waits for some of them.
+    DuckDB supplies the text before the match: it matches patterns in linear time, while Python's
+    `re` can take practically forever on some of them.
     """
     start = len(before)
     end = start + len(match)

@@ -1,5 +1,5 @@
-"""One SELECT over the views of all runs, with its result as table, figure, CSV or Parquet; and the
-rows of a stage."""
+"""One SELECT over the views of all runs, with its result as a table, figure, CSV or Parquet; and
+the rows of a stage."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from warehouse.lake import MEMORY_LIMIT
 from warehouse.schemas import TABLES, Row
 
 router = APIRouter()
-ROWS = 500  # shown of a result; the files have all
-NAME = 80  # characters of a text that names a point
-POINTS = 5000  # drawn of a result
-SHOWN_S = 60.0  # most seconds of a statement whose result is shown
-FILE_S = 600.0  # most seconds of a statement whose result is saved
+ROWS = 500  # rows of a result that are shown; the files have all
+NAME = 80  # maximum length of a text that names a point
+POINTS = 5000  # points of a result that are drawn
+SHOWN_S = 60.0  # time limit of a statement whose result is shown
+FILE_S = 600.0  # time limit of a statement whose result is saved
 FIRST = """select run, iteration, benchmark, metric, score
 from evaluations
 where metric = 'score'
 order by all"""
 FAULTS = (ValueError, duckdb.Error)
-LINES_AT_ONCE = 1000  # each block of a response takes a turn of its thread
-# column of a result -> the page that shows what it names
+LINES_AT_ONCE = 1000  # lines per block of a response; each block takes a thread's turn
+# maps a column of a result to the page that shows what it identifies
 PAGES = {
     "rollout_id": "rollout",
     "judge_rollout_id": "rollout",
@@ -61,16 +61,18 @@ PAGES = {
 
 @router.get("/sql", response_class=HTMLResponse)
 def sql(view: Page, request: Request, text: str = "") -> HTMLResponse:
-    """The statement and the views; the result loads separately. A statement that another site
-    linked to waits until the user runs it."""
+    """The statement and the views; the result loads separately.
+
+    If another site linked here, the statement runs only when the user asks for it.
+    """
     asked = bool(text) and not is_linked_elsewhere(request)
     return view.page("sql", "SQL", text=text or FIRST, asked=asked, tables=TABLES)
 
 
 @router.get("/sql/result", response_class=HTMLResponse)
 def result(view: Page, text: str) -> HTMLResponse:
-    """The first rows of a statement's result, and its points for a figure; or what is wrong with
-    the statement. It is stopped after `SHOWN_S`."""
+    """The first rows of a statement's result and its points for a figure, or what is wrong with the
+    statement. The statement is stopped after `SHOWN_S` seconds."""
     started = time.perf_counter()
     rows: list[Row] = []
     numeric: list[str] = []
@@ -98,8 +100,8 @@ def result(view: Page, text: str) -> HTMLResponse:
 
 @router.get("/sql/result.csv")
 def as_csv(view: Page, text: str) -> Response:
-    """The whole result of a statement as CSV, sent as it is read; status 400 with the reason if the
-    statement is wrong."""
+    """The whole result of a statement as CSV, streamed; status 400 with the reason if the statement
+    is wrong."""
     try:
         lines = _lines(view, text)
         first = next(lines)
@@ -142,8 +144,8 @@ def table(
     phase: str | None = None,
     step: int | None = None,
 ) -> RedirectResponse:
-    """The rows of a stage, as a statement; without its place, those of all stages of the run that
-    make such tables."""
+    """Redirect to the statement that selects the rows of a stage or, without a place, the rows of
+    all tables of this name in the run."""
     kind, _, label = name.partition(".")
     at = Address(run, iteration, phase or None, step, kind, label or None)
     conditions = [f"run = {literal(at.run)}"]
@@ -159,12 +161,13 @@ def table(
 
 
 def stored_table(kind: str) -> str:
-    """The view of a table as it is stored: `rollouts` adds to its columns."""
+    """The view of a kind of table with just its stored columns: the view `rollouts` adds
+    others."""
     return "rollouts_table" if kind == "rollouts" else kind
 
 
 def _links(view: View, row: Row) -> dict[str, str]:
-    """The pages that the cells of a row lead to, by column: within the run that the row names, or
+    """The pages to which the cells of a row link, by column: within the run that the row names, or
     else the one that the page was opened from."""
     run = row.get("run") or view.beside
     if not isinstance(run, str) or not view.knows(run):
@@ -176,7 +179,7 @@ def _links(view: View, row: Row) -> dict[str, str]:
 
 
 def links_of_row(row: Row, run: str) -> dict[str, str]:
-    """The pages within a run that a row's ids lead to, by column.
+    """The pages within a run to which a row's ids link, by column.
 
     >>> links_of_row({"task_id": "t1", "score": 0.5}, "mine")
     {'task_id': '/run/mine/task?id=t1'}
@@ -189,7 +192,7 @@ def links_of_row(row: Row, run: str) -> dict[str, str]:
 
 
 def _numeric_columns(rows: list[Row], schema: pa.Schema) -> list[str]:
-    """The names of the columns of numbers, also if the first rows are null there."""
+    """The names of numeric columns, even of those that are null in the first rows."""
     if not rows:
         return []
     return [name for name, kind in zip(rows[0], schema.types, strict=True) if _is_number(kind)]
@@ -200,7 +203,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _drawn(value: Any) -> Any:
-    """A value as a figure needs it: text, or what JSON knows."""
+    """A value in the form that a figure needs: text, or a type that JSON has."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,5 +1,5 @@
 """One task: its document, prompt and rubric, its answers side by side with their rewards and
-verdicts, and its fate."""
+verdicts, and what became of it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from tasks.reports.draw import by
 from warehouse.schemas import Row
 
 router = APIRouter()
-SIDE_BY_SIDE = 16  # answers; the others are a click away
+SIDE_BY_SIDE = 16  # answers shown side by side; the others are a click away
 
 
 @router.get("/run/{run}/task", response_class=HTMLResponse)
 def task(view: Page, id: str) -> HTMLResponse:
-    """A task with its documents, rubric, answers and verdicts, and the prompt that it was written
-    in reply to. Raises HTTPException (404) if there is no such task."""
+    """A task with its documents, rubric, answers and verdicts, and the prompt in reply to which it
+    was written.
+
+    Raises HTTPException (404) if there is no such task.
+    """
     row = view.row("task", f"task {id} in {view.run}", id=id)
     view.keep_near("tasks", row)
     answers = view.rows("task_answers", id=id)
@@ -61,7 +64,7 @@ def task(view: Page, id: str) -> HTMLResponse:
 
 
 def _met(answer: Row, verdicts: list[Row]) -> Row:
-    """How many criteria an answer was judged by, and how many it meets."""
+    """The number of criteria that an answer was judged by, and the number that it meets."""
     mine = [
         v["verdict"]
         for v in verdicts
@@ -71,8 +74,8 @@ def _met(answer: Row, verdicts: list[Row]) -> Row:
 
 
 def _documents(view: View, task: Row, rubric: list[Row]) -> list[Row]:
-    """The source document first; what the words of the task or of its rubric share with it is
-    marked."""
+    """The task's documents, the source document first; words that they share with the task or its
+    rubric are marked."""
     named = dict.fromkeys([task["document_id"], *(task["evidence"] or [])])
     ids = [document_id for document_id in named if document_id is not None]
     if not ids:

@@ -1,4 +1,4 @@
-"""Updates: all of a run, and one with its metrics and its batch."""
+"""Updates: a run's updates, and one update with its metrics and its batch."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ def update(
     low: float | None = None,
     high: float | None = None,
 ) -> HTMLResponse:
-    """One update with its metrics, a histogram of its advantages and its batch, and links to those
-    before and after it. `low` and `high` bound the advantages of the batch's rows that are shown.
-    Raises HTTPException (404) if there is no update at the address."""
+    """One update with its metrics, a histogram of its advantages, its batch, and links to the
+    updates before and after it.
+
+    Only rows of the batch with an advantage between `low` and `high` are shown. Raises
+    HTTPException (404) if there is no such update.
+    """
     steps = view.rows("update_rows", iteration=iteration, phase=phase, step=step)
     if not steps:
         raise HTTPException(
@@ -58,7 +61,7 @@ def update(
 
 
 def _beside(view: View, update: Row, place: Row) -> tuple[Row | None, Row | None]:
-    """The places of the updates of the same role before and after one."""
+    """The places of the previous and the next update of the same role; None where there is none."""
     places = [
         {key: row[key] for key in place}
         for row in view.shared_rows("updates")

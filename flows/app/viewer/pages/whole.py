@@ -16,7 +16,8 @@ router = APIRouter()
 
 @router.get("/run/{run}/whole")
 def whole(view: Page, table: str, id: str, part: str) -> Response:
-    """`part` leads to the text: `reply`, or `turns.0.text`.
+    """A full text from a row of a table; `part` is the path to it, such as `reply` or
+    `turns.0.text`.
 
     Raises HTTPException (404) for an unknown table or column, or a row without this text.
     """
@@ -36,7 +37,7 @@ def whole(view: Page, table: str, id: str, part: str) -> Response:
 
 
 def _inside(value: Any, path: list[str]) -> Any:
-    """The value at a path of keys and places; None if there is none.
+    """The value at a path of keys and indices; None if there is none.
 
     >>> _inside([{"text": "yes"}], ["0", "text"]), _inside([], ["0", "text"])
     ('yes', None)
