@@ -26,8 +26,8 @@ from flows.app.service.site import Site
 from flows.runtime.store_root import WORKSPACE, in_workspace
 
 FLOW = "spell-iteration"
-EXAMPLES = 5  # questions that are shown, and worked examples: as many as a prompt of ours shows
-TO_AUDIT = 20  # held-out questions that are shown
+EXAMPLES = 5  # number of questions shown, and of worked examples: as many as our prompts show
+TO_AUDIT = 20  # number of held-out questions shown
 
 
 @click.command()
@@ -166,7 +166,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     parameters = make_parameters(profile, run, corpus, changes)
     deployment = find_deployment(flow, profile, site)
     if not writer.startswith(API) and "judge_engine" not in changes:
-        # the writer has an engine of its own; the policy's, which is not asked, never starts
+        # the writer has its own engine; the policy's engine is never used, so it never starts
         engine = load_config(deployment, parameters).engine.model_dump()
         changes["judge_engine"] = {**engine, "model": writer, "max_model_len": context}
     request, cfg = request_with_documents(site, flow, parameters)
@@ -231,7 +231,7 @@ def _check_files(paths: Sequence[Path], force: bool) -> None:
 
 
 def _write(path: Path, questions: list[dict[str, Any]], writer: str) -> None:
-    """A line for every question, which says who wrote it."""
+    """Write one line per question, which names the writer."""
     lines = (
         json.dumps({**question, "written_by": Path(writer).name}, ensure_ascii=False)
         for question in questions
@@ -240,7 +240,7 @@ def _write(path: Path, questions: list[dict[str, Any]], writer: str) -> None:
 
 
 def _settings_of(writer: str, prompts: str, tokens: int, context: int) -> dict[str, Any]:
-    """Settings of a run in which a model that is not trained asks."""
+    """Settings of a run in which an untrained model writes the questions."""
     in_lines = prompts == "lines"
     asking = {
         "prompts": prompts,
@@ -258,7 +258,7 @@ def _settings_of(writer: str, prompts: str, tokens: int, context: int) -> dict[s
         "questioner.memory_pairs": 0,
         "questioner.grounding_filter": False,
         "verifier.enabled": False,
-        # what cannot be read is counted and left out; nothing is trained on it
+        # malformed replies are counted and left out, and nothing is trained, so allow any share
         "monitor.max_malformed": 1.0,
         "unread": "warn",
         "evaluation.benchmark": "none",

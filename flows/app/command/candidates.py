@@ -32,8 +32,8 @@ from warehouse.schemas import Evaluation
 from warehouse.store import Store
 from warehouse.table import check_iteration
 
-CONTEXT = 4096  # tokens, for a model without a profile
-MOST_LETTERS = 40  # of a model's name in that of a run
+CONTEXT = 4096  # tokens of context for a model without a profile
+MOST_LETTERS = 40  # maximum length of a model's name in a run's name
 SCORES = """
     select metric, n, round(score, 4) as score, round(standard_error, 4) as standard_error
     from evaluations where run = $run and iteration = $iteration and benchmark = $benchmark
@@ -48,9 +48,9 @@ DIFFERENCES = """
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy to evaluate, its settings, and the run of its tables.
+    """A policy to evaluate, its settings, and the run that holds its tables.
 
-    The tables of a model or an adapter are in `own_run`.
+    The tables of a model or an adapter are in the run named by `own_run`.
     """
 
     cfg: profiles.MethodSettings
@@ -60,9 +60,9 @@ class Candidate:
     is_run: bool = False
 
     def policy(self, run: Run[Any]) -> Policy:
-        """The run's evaluated player after the iteration, the adapter on the base, or the base.
+        """The run's evaluated player after the iteration, the adapter on its base, or the base.
 
-        Raises ValueError if the iteration or the adapter is not there.
+        Raises ValueError if the iteration or the adapter does not exist.
         """
         if self.is_run:
             return run.player_after(self.cfg.examined, self.iteration).policy
@@ -76,9 +76,9 @@ def evaluate_on(
 ) -> None:
     """Evaluate a candidate on one benchmark and print its scores.
 
-    With `against`, print the differences from that policy, too.
+    With `against`, also print the differences from that policy.
 
-    Raises ValueError for a policy that is its own base.
+    Raises ValueError if the two policies are the same.
     """
     run = evaluation.run
     policy = candidate.policy(run)
@@ -95,7 +95,7 @@ def evaluate_on(
     elif against == "base":
         base = run.model("base")
         at_base = run.place.iteration(0)
-        if base != run.start:  # iteration 0 holds the answers of the policy that it started from
+        if base != run.start:  # iteration 0 holds the answers of the policy that the run began with
             at_base = run.place.store.run(own_run(base.weights)).iteration(0)
     else:
         base = open_model(against)
@@ -108,7 +108,7 @@ def evaluate_on(
 
 
 def print_published(published: dict[str, float], name: str, differs: list[str]) -> None:
-    """Print what a paper reports, and why it cannot be compared with what was measured here."""
+    """Print a paper's scores and, if they are not comparable with the measurements here, why."""
     if not published:
         return
     title = f"published for {name}"
@@ -122,7 +122,7 @@ def print_averages(
     candidate: Candidate,
     suffix: str = "",
 ) -> None:
-    """Average the scores of several benchmarks as the paper does, and print the averages beside
+    """Average the scores of several benchmarks as the paper does, and print the averages next to
     the published ones."""
     run = evaluations[0].run
     at = run.place.iteration(candidate.iteration)
@@ -202,8 +202,8 @@ def find_candidate(
 
 
 def _context(model: str) -> int:
-    """The tokens of an engine's context for a model without a profile: no more than a model in a
-    local folder has positions."""
+    """The context, in tokens, of an engine for a model without a profile: `CONTEXT`, or fewer if a
+    model in a local folder has fewer positions."""
     file = Path(model) / "config.json"
     if not file.is_file():
         return CONTEXT
@@ -224,14 +224,13 @@ def _base_and_rank(adapter_config: Path) -> tuple[str, int]:
 
 
 def is_run(store: Store, target: str) -> bool:
-    """Whether `target` is the name of a run that has a configuration, rather than a model or an
-    adapter."""
+    """Whether `target` names a run with a configuration, rather than a model or an adapter."""
     return bool(RUN_NAME.fullmatch(target) and store.kept(target, CONFIG))
 
 
 def own_run(target: str) -> str:
-    """The run that holds the evaluations of a model or an adapter: its name, and a number that
-    stands for its folder or hub name.
+    """The run that holds the evaluations of a model or an adapter; its name contains that of the
+    model and a hash of its folder or hub name.
 
     >>> own_run("Qwen/Qwen3-8B"), own_run("lab/Qwen3-8B")
     ('evaluate-Qwen3-8B-a82fd5', 'evaluate-Qwen3-8B-a026b4')
@@ -246,8 +245,8 @@ def own_run(target: str) -> str:
 def last_iteration(store: Store, run: str, player: str) -> int:
     """The last iteration that updated a player; 0 for none.
 
-    Raises ValueError if the run's method has players of other names and does not say which of them
-    is evaluated.
+    Raises ValueError if the run's method names its players differently and does not say which one
+    to evaluate.
     """
     last: dict[str, int] = {}
     for table in store.updates(run):

@@ -1,4 +1,5 @@
-"""Which tables of a run its flow would rebuild now: what cards and comparisons call stale."""
+"""Find the tables of a run that its flow would rebuild now, which cards and comparisons call
+stale."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def check(store: Store, run: str) -> DryRun:
-    """What a dry run of the flow says about the run's tables.
+    """The result of a dry run of the flow on the run's tables.
 
-    A run whose flow, settings or models are gone is not checked.
+    For a run whose flow, settings or models are gone, it holds only the problem.
     """
     from flows.runtime.record import last_request
     from warehouse.freshness import NEVER_MADE

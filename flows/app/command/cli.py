@@ -1,6 +1,6 @@
 """The command `selfplay`.
 
-Heavy modules are imported where they are used, so that `selfplay --help` is fast.
+Heavy modules are imported where they are used, to keep `selfplay --help` fast.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ DAMAGED = (
     "\n`selfplay verify RUN` lists the damaged files of a run; repeat `selfplay run` to rebuild"
     " them"
 )
-# new objects per collection: imports keep most, and collecting took a seventh of their time
+# new objects between collections: imports keep most objects, and collecting took a seventh of the
+# time of importing
 GARBAGE = 100_000
 
 
@@ -91,12 +92,12 @@ SECTIONS = {
 class Group(click.Group):
     """Commands whose expected failures end in one clear line, and whose help has sections.
 
-    Expected are a user's ValueError, a service's RuntimeError, and a file that cannot be read or
-    written.
+    Expected failures are a user's mistake (ValueError), a service's RuntimeError, and a file that
+    cannot be read or written.
     """
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Every command by section, with the whole first sentence of its help."""
+        """List every command by section, with the whole first sentence of its help."""
         named = {name for names in SECTIONS.values() for name in names}
         others = tuple(name for name in self.list_commands(ctx) if name not in named)
         for title, names in {**SECTIONS, "Other": others}.items():
@@ -107,7 +108,7 @@ class Group(click.Group):
                     formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The flows there are."""
+        """List the flows."""
         from flows.app.service.deployments import flow_names
 
         with formatter.section("Flows"):
@@ -120,7 +121,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort):
-            # click's own RuntimeErrors: --help, and Ctrl-C at a question
+            # click's own RuntimeErrors: --help, and Ctrl-C at a prompt
             raise
         except _expected_failures() as problem:
             message = str(problem)
@@ -139,7 +140,7 @@ def _first_sentence(command: click.Command) -> str:
 
 
 def _expected_failures() -> tuple[type[Exception], ...]:
-    """Expected errors of the libraries that are loaded; others cannot have raised any."""
+    """The expected errors of loaded libraries; libraries not loaded cannot have raised any."""
     failures: list[type[Exception]] = [ValueError, RuntimeError]
     if duckdb := sys.modules.get("duckdb"):
         failures.append(duckdb.Error)

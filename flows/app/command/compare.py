@@ -1,4 +1,4 @@
-"""Compare runs: the settings that differ, their held-out scores, and what these cost."""
+"""Compare runs: their differing settings, their held-out scores, and the cost of these."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from warehouse.status import stage_seconds
 from warehouse.store import Store
 from warehouse.table import Table
 
-MOST_FUNCTIONS = 3  # functions that are named
+MOST_FUNCTIONS = 3  # number of functions that are named
 SCORES = """
     select benchmark, iteration, run, score, standard_error, protocol from evaluations
     where metric = 'score' and list_contains($runs, run) order by benchmark, iteration, run
@@ -36,7 +36,8 @@ def made_differently(store: Store, runs: Sequence[str]) -> list[Row]:
     """One row per part in which the recipes of the runs' tables differ, by stage.
 
     A part is a setting, a prompt, an SQL file, or all the code of a stage. Each table is compared
-    with the first run's at the same place; the column `tables` says how often that part differs.
+    with the first run's table at the same place; the column `tables` counts how many differ in the
+    part.
     """
     first, *others = runs
     of_first = _by_place(store, first)
@@ -62,7 +63,8 @@ def made_differently(store: Store, runs: Sequence[str]) -> list[Row]:
 
 
 def _differences(one: Table, other: Table) -> list[Row]:
-    """The parts in which two recipes differ; functions as one part, which names some of them."""
+    """The parts in which two recipes differ; all functions are one part, which names some of
+    them."""
     parts = recipe_differences(one, other)
     functions = [part["name"] for part in parts if part["what"] == "code"]
     differences = [part for part in parts if part["what"] != "code"]
@@ -76,7 +78,7 @@ def _differences(one: Table, other: Table) -> list[Row]:
 
 
 def stale_tables(store: Store, checked: Mapping[str, DryRun]) -> list[Row]:
-    """One row per run and reason why some of its tables are stale, or were not checked."""
+    """One row per run and reason why some of its tables are stale or were not checked."""
     rows: list[Row] = []
     for run, dry_run in checked.items():
         stale_of_run = stale(store, list(store.tables(run)), dry_run.stale)
@@ -112,7 +114,7 @@ def differing_settings(store: Store, runs: Sequence[str]) -> list[Row]:
 def scores(store: Store, runs: Sequence[str]) -> list[Row]:
     """One row per benchmark and iteration: the score of every run with its standard error.
 
-    Only of benchmarks whose protocol was the same in all runs.
+    Includes only benchmarks whose protocol was the same in all runs.
     """
     by_place: dict[tuple[str, int], Row] = {}
     apart = incomparable(store, runs)
@@ -134,7 +136,7 @@ def scores(store: Store, runs: Sequence[str]) -> list[Row]:
 def spent(store: Store, runs: Sequence[str]) -> list[Row]:
     """One row per run: the total cost of its updates, and the seconds of all its stages.
 
-    The latter also count measurements: they are the `stage_s` of `selfplay status`.
+    The latter include measurements: they are the `stage_s` of `selfplay status`.
     """
     return [
         {
@@ -151,10 +153,10 @@ def _readable(cost: Row) -> Row:
 
 
 def incomparable(store: Store, runs: Sequence[str]) -> dict[str, str]:
-    """Benchmarks whose protocol differs between the runs, and how.
+    """Benchmarks whose protocol differs between the runs, and how it differs.
 
-    A protocol is revision, items, prompt, judge and sampling. For a benchmark without a protocol,
-    such as a built-in world's, the tasks must be the same.
+    A protocol consists of revision, items, prompt, judge and sampling. For a benchmark without a
+    protocol, such as a built-in world's, the tasks must be the same.
     """
     by_benchmark: dict[str, str] = {}
     first: dict[str, tuple[str, Row]] = {}
@@ -185,7 +187,7 @@ def _other_tasks(run: str, first_run: str, own_tasks: dict[str, dict[str, int]])
 
 
 def _held_out_tasks(store: Store, run: str) -> dict[str, int]:
-    """A run's own held-out tasks: the number of them in each table, by its content."""
+    """A run's own held-out tasks: how many each table has, by the table's content hash."""
     return {
         table.content_hash: table.num_rows
         for table in store.tables(run)
@@ -194,7 +196,7 @@ def _held_out_tasks(store: Store, run: str) -> dict[str, int]:
 
 
 def _config(store: Store, run: str) -> Row:
-    """A run's configuration; that of the run it was forked from if it was not continued yet."""
+    """A run's configuration; for a fork that has not been continued yet, the original run's."""
     config = store.kept(run, "config.json")
     if config is not None:
         return config
@@ -205,7 +207,7 @@ def _config(store: Store, run: str) -> Row:
 
 
 def flat(settings: Any, where: str = "") -> Row:
-    """Settings by their dotted names, which begin with `where`. An empty group has none.
+    """Settings by their dotted names, which begin with `where`; an empty group has no settings.
 
     >>> flat({"solver": {"steps": 4}, "models": {}})
     {'solver.steps': 4}

@@ -138,7 +138,7 @@ def search(name: str, query: str, k: int) -> None:
 
 
 def find_own(name: str) -> Table:
-    """The documents of a prepared corpus. Raises ValueError."""
+    """The documents of a prepared corpus. Raises ValueError if there is no such corpus."""
     from flows.blocks.corpora import prepared_by
 
     documents = prepared_by(existing_store(), name)
@@ -151,8 +151,8 @@ def find_own(name: str) -> Table:
 
 
 def show_corpus(name: str, *more: str) -> None:
-    """Print why documents of a prepared corpus were dropped, then the parts named in `more` of its
-    report (`tasks.reports.corpus`). Raises ValueError if there is no such corpus."""
+    """Print why documents of a prepared corpus were dropped, then the parts of its report
+    (`tasks.reports.corpus`) named in `more`. Raises ValueError if there is no such corpus."""
     from tasks.reports.corpus import ask, readable
 
     prepared = find_own(name)

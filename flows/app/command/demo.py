@@ -108,16 +108,18 @@ def demo(which: str, settings: tuple[str, ...]) -> None:
 
 
 def has_amx() -> bool:
-    """Whether the CPU has matrix instructions.
+    """Whether the CPU has matrix instructions (AMX).
 
-    With them bfloat16 is faster than float32, without them slower.
+    With them, bfloat16 is faster than float32; without them, it is slower.
     """
     return "amx_bf16" in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
 
 
 def play(flow: str, profile: str, run: str, settings: dict[str, Any] | None = None) -> None:
-    """Run a profile of a flow under the name `run`, with `settings` in place of the profile's. Ends
-    this process with exit status 1 if the flow does not complete."""
+    """Run a flow with a profile under the name `run`; `settings` override the profile's.
+
+    Exits with status 1 if the flow does not complete.
+    """
     if not run_flow(Site.here(), flow, make_parameters(profile, run, overrides=settings)):
         sys.exit(1)
 

@@ -13,8 +13,8 @@ from flows.runtime.store_root import existing_store
 if TYPE_CHECKING:
     from warehouse.schemas import Row
 
-LONGEST = 200  # characters of a value that are shown
-BEFORE = 40  # characters that are shown before the first one that differs
+LONGEST = 200  # maximum number of characters of a value that are shown
+BEFORE = 40  # number of characters shown before the first difference
 
 
 @click.command()
@@ -53,7 +53,7 @@ def diff(one: str, other: str) -> None:
 
 
 def _beside(row: Row, one: str, other: str) -> Row:
-    """Both values, long ones cut around the first character that differs."""
+    """Both values side by side; long ones are cut around the first difference."""
     values = (_text(row["one"]), _text(row["other"]))
     start = max(0, _num_common(*values) - BEFORE)
     return dict(zip((one, other), (_cut(value, start) for value in values), strict=True))
@@ -64,7 +64,7 @@ def _text(value: Any) -> str:
 
 
 def _num_common(one: str, other: str) -> int:
-    """The number of characters that both texts begin with."""
+    """The length of the common prefix of two texts."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 

@@ -1,4 +1,4 @@
-"""`selfplay distil`: a student learns from a teacher's probabilities of the student's replies."""
+"""`selfplay distil`: a student learns from a teacher's probabilities for the student's replies."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def distil(
 
 
 def distilled_as(name: str, teacher: str | None, role: str | None, student: str) -> dict[str, Any]:
-    """The settings of a run that answers the prompts of the run `name`, taken from that run's.
+    """Settings, taken from those of the run `name`, for a run that answers its prompts.
 
     Raises ValueError as `ReplayedRole.open` does, and for a run that trains no model.
     """

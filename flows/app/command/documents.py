@@ -1,4 +1,4 @@
-"""Documents given by their path: prepared as a method needs them, before its run."""
+"""Prepare documents that are given by a path, as a method needs them, before its run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from flows.runtime.request import Request
     from flows.settings.profile import MethodSettings
 
-MOST_LETTERS = 40  # of a corpus's name
+MOST_LETTERS = 40  # maximum length of the part of a corpus's name that comes from its path
 
 
 def request_with_documents(
     site: Site, flow: str, parameters: dict[str, Any]
 ) -> tuple[Request, MethodSettings]:
-    """The request and the configuration of a run in this process, its documents prepared first.
+    """Prepare the documents of a run in this process; return its request and its configuration.
 
     Exits if the preparation fails. Raises ValueError for a wrong setting, or a missing model or
     corpus.
@@ -51,10 +51,10 @@ def request_with_documents(
 def with_prepared_documents(
     site: Site, flow: str, parameters: dict[str, Any], in_process: bool
 ) -> dict[str, Any]:
-    """The flow's parameters, its corpus prepared if it is a path and the profile says how.
+    """The flow's parameters, after preparing their corpus if it is a path and the profile says how.
 
-    The corpus is named after the path and the preparation, so the same command finds it again:
-    a finished one is not prepared twice, and a changed file is noticed. Exits if the preparation
+    The corpus is named after its path and its preparation, so the same command finds it again: a
+    finished corpus is not prepared twice, and a changed file is noticed. Exits if the preparation
     fails. Raises ValueError, before any work, for a wrong setting or a missing model.
     """
     from flows.blocks.corpora import check_language, is_path_or_dataset
@@ -76,17 +76,18 @@ def with_prepared_documents(
     if not run_flow(site, FLOW, preparation, in_process):
         sys.exit(1)
     show_corpus(name)
-    # corpora that only a profile names would be asked for next
+    # drop other corpora that only the profile names, which the check would require next
     overrides = {**dict.fromkeys(cfg.other_corpora), **(parameters["overrides"] or {})}
     return parameters | {"corpus": name, "overrides": overrides}
 
 
 def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:
-    """Settings of prepare-corpus: documents with a passage of a held-out question are dropped,
-    and none for want of a quality score.
+    """Settings of prepare-corpus that drop documents containing a passage of a held-out question,
+    and that drop none because it lacks a quality score.
 
     Held-out questions are those in the files and the registered benchmarks that `evaluation` names,
-    but for benchmarks that only a harness reads. Raises ValueError for one that does not exist.
+    except benchmarks that only a harness reads. Raises ValueError for a benchmark that does not
+    exist.
     """
     from flows.benchmarks import find
     from tasks.benchmarks.own_file import is_file_of_rows
@@ -121,8 +122,8 @@ def _wants_scores(preparation: str) -> bool:
 
 
 def name_of_corpus(corpus: str, profile: str, settings: dict[str, Any]) -> str:
-    """The last part of the corpus's path, and a number that stands for the whole of it, the profile
-    and the settings.
+    """The last part of the corpus's path, and a hash of the whole path, the profile and the
+    settings.
 
     >>> name_of_corpus("/home/me/My docs", "passages", {})
     'my-docs-f42187'
@@ -133,7 +134,7 @@ def name_of_corpus(corpus: str, profile: str, settings: dict[str, Any]) -> str:
 
 
 def last_part(corpus: str) -> str:
-    """The last part of a corpus's path, as a run's name may hold it.
+    """The last part of a corpus's path, in a form that a run's name may contain.
 
     >>> last_part("/home/me/My docs"), last_part("hf:owner/Some_Data?revision=1"), last_part("..")
     ('my-docs', 'some-data', 'documents')

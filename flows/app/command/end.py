@@ -38,7 +38,7 @@ def print_end(name: str, is_completed: bool = True) -> None:
 
 
 def _has_judge(store: Store, name: str) -> bool:
-    """Whether a model judged anything: an answer by a criterion or a vote, or a task at a gate."""
+    """Whether a model judged anything: answers (by criteria or votes), or tasks at a gate."""
     from warehouse.query import query
 
     return bool(query(store.root, JUDGED, {"run": name}))

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of the command line; None is the default of the run or the benchmark."""
+    """The options of the command line; None stands for the default of the run or the benchmark."""
 
     iteration: int | None
-    items: int | None  # 0: all
+    items: int | None  # 0 means all
     paper: str | None
     prompts: str | None
     file: str | None
@@ -31,7 +31,7 @@ class Choices:
 
     @property
     def evaluation(self) -> dict[str, Any]:
-        """Those that are settings of `evaluation`; they name the tables, too."""
+        """The options that are settings of `evaluation`; the tables' names contain them."""
         chosen = {"items": self.items, "paper": self.paper, "prompts": self.prompts}
         return {key: value for key, value in chosen.items() if value is not None}
 
@@ -143,10 +143,11 @@ def evaluate(  # noqa: PLR0913 -- one argument for each option
 def run_benchmarks(
     store: Store, target: str, names: tuple[str, ...], against: str | None, choices: Choices
 ) -> None:
-    """Evaluate the policy that `target` names on the benchmarks `names`, and print its scores, with
-    the differences from the policy `against` if there is one.
+    """Evaluate the policy that `target` names on the benchmarks `names`, and print its scores; with
+    `against`, also the differences from that policy.
 
-    Raises ValueError if there is no such policy or benchmark, or if the run cannot take one.
+    Raises ValueError if there is no such policy or benchmark, or if a benchmark does not work with
+    the run.
     """
     from flows.app.service.shown_log import shown_log
 
@@ -197,11 +198,11 @@ def plan_evaluation(
     items: int | None,
     settings: tuple[str, ...],
 ) -> None:
-    """Print what an evaluation takes, with hours if a profile is named.
+    """Print what an evaluation requires, including hours if a profile is named.
 
-    `names`: the benchmarks, or none for all of the `paper`'s, which is by default that of the
-    profile's method. `card`: the kind of GPU. `items`: the most items per benchmark.
-    `settings`: as `--set KEY=VALUE` takes them. Raises ValueError for a name that is unknown.
+    `names`: the benchmarks; if empty, all of the `paper`'s, by default the paper of the profile's
+    method. `card`: the kind of GPU. `items`: the maximum number of items per benchmark. `settings`:
+    as `--set KEY=VALUE` takes them. Raises ValueError for an unknown name.
     """
     from flows.app.command.evaluation_plan import print_evaluation_plan
     from flows.app.command.parameters import find_flow, find_method
@@ -217,7 +218,7 @@ def plan_evaluation(
 
 
 def _is_path(name: str) -> bool:
-    """Whether a benchmark is named by a file: an entry's, or one of questions."""
+    """Whether a benchmark is given as a file: one of an entry, or one of questions."""
     from tasks.benchmarks.own_file import is_file_of_rows
 
     return name.endswith(".toml") or is_file_of_rows(name)

@@ -1,4 +1,4 @@
-"""`selfplay evaluate --dry-run`: what the evaluation of a paper takes, without running it."""
+"""`selfplay evaluate --dry-run`: what a paper's evaluation requires, without running it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def print_evaluation_plan(
     card: str,
     items: int | None,
 ) -> None:
-    """Print items, answers, tokens, hours and calls of the judge for every benchmark of `paper`.
+    """Print items, answers, tokens, hours and judge calls for every benchmark of `paper`.
 
-    `cfg`: the settings of a method, which give the hours on GPUs of the kind `card`; None leaves
-    them out. `items`: the most of a benchmark. Raises ValueError for an unknown paper or card.
+    `cfg`: the settings of a method, from which the hours on GPUs of the kind `card` are computed;
+    None leaves them out. `items`: the maximum number of items per benchmark. Raises ValueError for
+    an unknown paper or card.
     """
     if paper is None:
         raise ValueError("--dry-run needs --paper PAPER, or --profile FLOW/PROFILE of its method")

@@ -168,7 +168,7 @@ def _write_policy(run: str, role: str, iteration: int | None, folder: Path) -> N
 
 
 def _stretched(folder: Path, yarn: dict[str, Any]) -> dict[str, Any]:
-    """What replaces values of a model's config.json if its positions are stretched by YaRN."""
+    """The values to replace in a model's config.json if its positions are stretched by YaRN."""
     from tasks.models.yarn import Yarn
 
     return Yarn.model_validate(yarn).settings(folder)
@@ -192,7 +192,7 @@ def _push(folder: Path, repository: str, kind: Literal["dataset", "model"]) -> N
         made = hub.create_repo(repository, repo_type=kind, private=True, exist_ok=True)
         hub.upload_folder(folder_path=folder, repo_id=repository, repo_type=kind)
     except Exception as problem:
-        # of the client, of its HTTP library, or of Python: it promises no common one
+        # may come from the client, its HTTP library or Python: they share no documented base class
         why = "; ".join(str(fault).strip() for fault in (problem, problem.__cause__) if fault)
         raise ValueError(
             f"{folder} is written, but not pushed to {repository}: {why}\n`hf auth login` logs you"

@@ -1,4 +1,4 @@
-"""`selfplay findings`: what to know first about a run, and the rows behind each sentence."""
+"""`selfplay findings`: what to know first about a run, and the rows behind each finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tasks.findings.find import Finding
     from warehouse.store import Store
 
-MOST = 7  # sentences that other commands show
+MOST = 7  # maximum number of findings that other commands show
 MARKS = {"serious": "!!", "warning": "! ", "note": "- "}
 
 
@@ -49,7 +49,7 @@ def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
 
 
 def print_findings(store: Store, name: str) -> None:
-    """Print the findings of a run in short, the gravest first; nothing if it has none."""
+    """Print the findings of a run briefly, most severe first; nothing if it has none."""
     of_run = findings_of(store, name)
     if not of_run:
         return
@@ -60,20 +60,20 @@ def print_findings(store: Store, name: str) -> None:
 
 
 def print_finding(finding: Finding) -> None:
-    """Print the sentence of a finding, with the mark of its severity."""
+    """Print the sentence of a finding, with a mark for its severity."""
     from flows.app.command.screen import print_wrapped
 
     print_wrapped(f"{MARKS[finding.severity]} ", visible(finding.sentence))
 
 
 def check_run(store: Store, name: str) -> None:
-    """Raise ValueError for a run that the store does not have, or a name that none can have."""
+    """Raise ValueError for a run that the store does not have, or a name that no run can have."""
     if not store.folder(check_run_name(name)).exists():
         raise no_run(name)
 
 
 def findings_of(store: Store, name: str) -> list[Finding]:
-    """The findings of a run, the gravest first."""
+    """The findings of a run, most severe first."""
     from flows.app.findings import findings as find
 
     return find(store, name)

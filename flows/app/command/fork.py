@@ -56,7 +56,7 @@ def fork(name: str, new: str, iteration: int) -> None:
 
 
 def _check_complete(request: Request, iteration: int) -> None:
-    """Raise ValueError if a flow run would build a table before the end of the iteration."""
+    """Raise ValueError if a flow run would still build a table up to the end of the iteration."""
     from warehouse.address import Address
 
     with waiting(f"the stages of {request.run} to be checked"):

@@ -17,8 +17,8 @@ from flows.runtime.store_root import existing_store
 if TYPE_CHECKING:
     from tasks.judges.trial import Trial
 
-SHOWN = 8  # wrong verdicts on the terminal
-SHORT = 34  # characters of a criterion
+SHOWN = 8  # number of wrong verdicts shown on the terminal
+SHORT = 34  # maximum number of characters shown of a criterion
 BY = ("phase", "iteration", "place", "role", "criterion", "length", "position")
 
 
@@ -84,7 +84,7 @@ def _write(trial: Trial, folder: Path) -> None:
 
 
 def _short(row: dict[str, Any], by: str = "") -> dict[str, Any]:
-    """A row of agreement in few columns, for a terminal of 80."""
+    """A row of agreement with few columns, to fit a terminal 80 characters wide."""
     from tasks.judges.trial import share
 
     line = {"verdict": row["what"], "standard": row["standard"]}

@@ -125,7 +125,7 @@ def launch(  # noqa: PLR0913 -- one argument for each option
 
 
 def deployment_of(request: JobRequest) -> Deployment:
-    """The run of a request, as a deployment of Prefect's has it."""
+    """A Prefect deployment for the run of a request."""
     from flows.app.command.parameters import find_method, read_settings
     from flows.app.launch.work_pool import Deployment
 

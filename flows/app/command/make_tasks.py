@@ -100,14 +100,14 @@ def tasks(
 
 
 def store_rows(store: Store, run: str) -> list[dict[str, object]]:
-    """What became of a run's candidates: how many, by the first reason."""
+    """What became of a run's candidates: how many were kept or dropped, by the first reason."""
     from warehouse.query import query
 
     return query(store.root, REASONS, {"run": run})
 
 
 def certificate_of(store: Store, run: str) -> list[Share]:
-    """The shares of valid tasks among those that a run kept, by who judged them."""
+    """The shares of valid tasks among those that a run kept, by auditor."""
     from flows.app.command.played_again import record
     from flows.environments.certificate import certificate
     from flows.environments.environment import kept_ids
@@ -116,7 +116,7 @@ def certificate_of(store: Store, run: str) -> list[Share]:
 
 
 def show_certificate(shares: list[Share]) -> None:
-    """Print the share of valid tasks by each auditor, or how to get one if nobody audited."""
+    """Print the share of valid tasks by each auditor, or how to get one if there was no audit."""
     if not shares:
         click.echo(
             "no task was audited: --auditor MODEL names a judge, and `selfplay view` has a page for"

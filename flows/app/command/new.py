@@ -1,4 +1,4 @@
-"""`selfplay new`: copy the worked method as a start for your own."""
+"""`selfplay new`: copy the worked method as a starting point for your own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def new(method: str) -> None:
 
 
 def write_method(method: str, root: Path) -> list[str]:
-    """Copy the worked method to `root/flows/method` under its new name; return the files' paths.
+    """Copy the worked method to `root/flows/METHOD` under its new name; return the files' paths.
 
     Raises ValueError for a name that is taken or is not a lower-case Python identifier.
     """
@@ -48,10 +48,10 @@ def write_method(method: str, root: Path) -> list[str]:
 
 
 def write_method_outside(method: str, folder: Path) -> list[str]:
-    """Copy the worked method to `folder/method`, a package of its own; return the files' paths.
+    """Copy the worked method to `folder/METHOD`, a separate package; return the files' paths.
 
-    Raises ValueError for a name that is taken, there or by a method of this project or a package,
-    or is not a lower-case Python identifier.
+    Raises ValueError for a name that is taken (in the folder, by a method of this project, or by a
+    package) or is not a lower-case Python identifier.
     """
     _check_name(method, folder)
     _check_name(method, SOURCE / "flows")
@@ -84,13 +84,13 @@ def _check_name(method: str, flows: Path) -> None:
             f"{method!r} cannot be a method, since Python reserves the word: give another name"
         )
     folder = flows / method
-    for taken in (folder, folder.with_suffix(".py")):  # a folder would hide a module of its name
+    for taken in (folder, folder.with_suffix(".py")):  # a folder hides a module of the same name
         if taken.exists():
             raise ValueError(f"{taken} exists: give another name")
 
 
 def _in_order(text: str) -> str:
-    """The text with each block of imports sorted by module, whatever the method's name is.
+    """The text with each block of imports sorted by module, whatever the method's name.
 
     >>> _in_order("from flows.run import Run\\nfrom flows.mine.config import Config\\n")
     'from flows.mine.config import Config\\nfrom flows.run import Run\\n'

@@ -1,4 +1,4 @@
-"""A policy on your own questions, beside its base model and the base model's best prompt."""
+"""Compare a policy, on the user's own questions, with its base model at its best prompt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasks.models.engine import Policy
 from warehouse.query import query
 from warehouse.store import Place, Table
 
-FEW_SHOT = ("lines-2-shot", "lines-5-shot")  # worked examples, as a base model continues them
+FEW_SHOT = ("lines-2-shot", "lines-5-shot")  # worked examples, in a form that base models continue
 BEFORE = 0  # the iteration at which the base model is scored
 METRICS = """
     select metric, score, standard_error from evaluations
@@ -35,7 +35,7 @@ DIFFERENCES = """
 
 @dataclass(frozen=True)
 class PolicyScores:
-    """A policy's answers to the questions: how it was asked, and the scores of every answer."""
+    """A policy on the questions: how it was asked, and the score of every answer."""
 
     policy: Policy
     prompts: str
@@ -45,7 +45,7 @@ class PolicyScores:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where the measurements are, as parameters of a query."""
+        """Where the measurements are stored, as parameters of a query."""
         return {
             "run": self.at.at.run,
             "iteration": self.at.at.iteration,
@@ -65,7 +65,7 @@ class PolicyScores:
 
     @property
     def mean(self) -> float:
-        """The mean of the score that stands for the benchmark."""
+        """The mean of the benchmark's main score."""
         values = [row["scores"]["score"] for row in self.scores.rows() if row["unscored"] is None]
         return sum(values) / max(1, len(values))
 
@@ -78,11 +78,12 @@ def evaluate_on_own(
     label: str,
     prompts: str | None,
 ) -> None:
-    """Evaluate a candidate on a file of questions; print its scores beside those of its base.
+    """Evaluate a candidate on a file of questions; print its scores next to those of its base.
 
-    The base model is asked as the candidate is, and with worked examples. The candidate is
-    compared, item by item, with the best of these. `prompts`: how to ask; by default in lines
-    if the model is trained without its chat template, else in English.
+    The base model is asked with the candidate's prompts and with worked examples. The candidate is
+    compared, item by item, with the best of these. `prompts`: the set of prompts; by default
+    `lines` if the model is trained without its chat template, else the benchmark prompts of the
+    configuration.
     """
     own_prompts = prompts or _prompts_of(run.cfg)
     policy = candidate.policy(run)
@@ -93,7 +94,7 @@ def evaluate_on_own(
         at = run.place.iteration(candidate.iteration)
         answered.append(_ask(run, file, own_prompts, index, label, policy, at))
     baselines = [_ask(run, file, own_prompts, index, label, base, at_base)]
-    # there are no worked examples of a choice
+    # there are no worked examples of multiple choice
     is_choice = bool(baselines[0].evaluation.columns.options)
     for few_shot in () if is_choice else FEW_SHOT:
         if few_shot != own_prompts:
@@ -113,7 +114,7 @@ def evaluate_on_own(
 
 
 def _table_of(all_answered: Sequence[PolicyScores]) -> list[dict[str, Any]]:
-    """A row for each policy and set of prompts; metrics that it lacks are empty."""
+    """One row per policy and set of prompts; missing metrics are empty."""
     metrics = [each.metrics for each in all_answered]
     names = list(dict.fromkeys(name for each in metrics for name in each))
     return [
@@ -136,14 +137,14 @@ def _ask(
     policy: Policy,
     at: Place,
 ) -> PolicyScores:
-    """A policy's answers, asked with a set of prompts."""
+    """A policy's scored answers to a set of prompts."""
     cfg = run.cfg
     settings = cfg.evaluation.model_copy(
         update={"prompts": prompts, "response_tokens": _response_tokens(cfg)}
     )
     changes: dict[str, Any] = {"evaluation": settings}
     if prompts.startswith("lines") and hasattr(cfg, "dialogues"):
-        # a prompt in lines is continued, not answered in a chat
+        # the model continues a `lines` prompt rather than answering it in a chat
         changes["dialogues"] = cfg.dialogues.model_copy(update={"chat_template": "none"})
     asking = replace(run, cfg=cfg.model_copy(update=changes))
     evaluation = BenchmarkEvaluation.open(asking, file, index, label=label)
@@ -151,7 +152,7 @@ def _ask(
 
 
 def _prompts_of(cfg: Any) -> str:
-    """The benchmark prompts that are most like those that a model is trained with."""
+    """The benchmark prompts most similar to those that the model is trained with."""
     dialogues = getattr(cfg, "dialogues", None)
     if getattr(dialogues, "chat_template", "model") == "none":
         return "lines"
@@ -159,7 +160,8 @@ def _prompts_of(cfg: Any) -> str:
 
 
 def _response_tokens(cfg: Any) -> int | None:
-    """Most tokens of an answer: as in training, so that the context has room for the text."""
+    """Maximum tokens of an answer: by default no more than in training, which leaves room in the
+    context for the text."""
     if cfg.evaluation.response_tokens is not None or not hasattr(cfg, "dialogues"):
         return cfg.evaluation.response_tokens
     return min(RESPONSE_TOKENS, cfg.dialogues.response_tokens)

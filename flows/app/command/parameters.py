@@ -1,4 +1,4 @@
-"""Turn a command line into a deployment and its parameters, with all checks that need no model."""
+"""Turn a command line into a deployment and its parameters; make all checks that need no model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PASSED_ON = (
     "RAY_ADDRESS",
 )
 PROMPTS = "dialogues.prompts"
-AS_WRITTEN = {"None": "null", "True": "true", "False": "false"}  # in place of Python's words
+AS_WRITTEN = {"None": "null", "True": "true", "False": "false"}  # what to write instead
 
 
 def make_parameters(
@@ -64,7 +64,7 @@ def make_parameters(
 
 
 def make_request(deployment: dict[str, Any], flow: str, parameters: dict[str, Any]) -> Request:
-    """The request that a flow run of `deployment` with these parameters carries out."""
+    """The request that a flow run of `deployment` with these parameters fulfils."""
     from flows.app.service.deployments import folder_outside
     from flows.runtime.request import Request
 
@@ -80,26 +80,26 @@ def make_request(deployment: dict[str, Any], flow: str, parameters: dict[str, An
 
 
 def from_here(path: str) -> str:
-    """A path that exists in the caller's folder, as an absolute path; any other text unchanged."""
+    """Make a path absolute if it exists in the caller's folder; leave any other text unchanged."""
     if Path.cwd() == WORKSPACE or not Path(path).exists():
         return path
     return str(Path(path).resolve())
 
 
 def environment() -> dict[str, str]:
-    """The caller's store, GPUs and cache of models.
+    """Environment variables with the caller's store, GPUs and model cache.
 
-    A worker would otherwise have those of `selfplay up`.
+    Otherwise a worker would use those of `selfplay up`.
     """
     passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return {"SELFPLAY_STORE": str(store_root()), **passed_on}
 
 
 def find_flow(flow: str, site: Site | None = None) -> str:
-    """The name of a flow that is given by its name, or by a path to its method's folder.
+    """The name of a flow, given by its name or by a path to its method's folder.
 
-    A folder outside the project is known by its flow's name from then on. Raises ValueError if a
-    path is not one of a method.
+    From then on, a folder outside the project is known by its flow's name. Raises ValueError if a
+    path does not lead to a method.
     """
     from flows.app.service.deployments import flow_in
 
@@ -109,7 +109,7 @@ def find_flow(flow: str, site: Site | None = None) -> str:
 
 
 def method_of(request: Request) -> Method:
-    """The method of a run's request, wherever its folder is."""
+    """The method of a run's request, even if its folder is outside the project."""
     return find_method(find_flow(request.folder or request.flow))
 
 
@@ -125,14 +125,14 @@ def find_method_config(flow: str) -> type[Any]:
 
 
 def flow_module(deployment: dict[str, Any]) -> Any:
-    """The module `flow` of the method that `deployment` is of. It loads the flow's libraries, which
-    takes seconds."""
+    """The module `flow` of a deployment's method. Loads the flow's libraries, which takes
+    seconds."""
     with waiting("the flow's libraries to load"):
         return method_module(deployment, "flow")
 
 
 def method_module(deployment: dict[str, Any], name: str) -> Any:
-    """A module of a method's package. A folder outside the project is imported by its own name."""
+    """A module of a method's package. A folder outside the project is a package of its own name."""
     from flows.app.service.deployments import folder_outside, module_of
 
     folder = folder_outside(deployment["entrypoint"])
@@ -151,8 +151,8 @@ def is_flow(name: str) -> bool:
 
 
 def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[str, Any]:
-    """The deployment of a profile. Raises ValueError if there is no such flow or profile, and for a
-    profile that cannot be read."""
+    """The deployment of a profile. Raises ValueError if there is no such flow or profile, or if the
+    profile cannot be read."""
     unreadable: dict[Path, ValueError] = {}
     by_profile = deployments_of(flow, site, unreadable)
     for file, problem in unreadable.items():
@@ -166,8 +166,11 @@ def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[s
 def deployments_of(
     flow: str, site: Site | None = None, unreadable: dict[Path, ValueError] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """A flow's deployments by profile, without profiles that cannot be read, which are put into
-    `unreadable`. Raises ValueError if there is no such flow."""
+    """A flow's deployments by profile.
+
+    Profiles that cannot be read are left out, and their errors are added to `unreadable`. Raises
+    ValueError if there is no such flow.
+    """
     from flows.app.service.deployments import declared, flow_names
 
     site = site or Site.here()
@@ -179,10 +182,10 @@ def deployments_of(
 
 
 def read_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """The settings of several `--set KEY=VALUE`; a later one wins.
+    """The settings from several `--set KEY=VALUE`; a later one wins.
 
-    A path to prompts is relative to the caller's folder, and so is any path that exists there. It
-    is made absolute, because a worker has another working directory.
+    A path to prompts, and any other path that exists there, is taken relative to the caller's
+    folder and made absolute, because a worker has another working directory.
     """
     settings = dict(map(read_setting, texts))
     for key, value in settings.items():
@@ -195,10 +198,10 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def read_setting(text: str) -> tuple[str, Any]:
-    """`solver.steps=4` as ("solver.steps", 4): a TOML or JSON value, or else a string.
+    """Parse `solver.steps=4` to ("solver.steps", 4): the value is TOML, JSON, or else a string.
 
-    Raises ValueError for a text that is not KEY=VALUE, and for None, True or False, which would be
-    taken as text.
+    Raises ValueError for text that is not KEY=VALUE, and for the values None, True and False, which
+    would be taken as strings.
 
     >>> read_setting("solver.steps=4"), read_setting("corpus=a/b")
     (('solver.steps', 4), ('corpus', 'a/b'))
@@ -221,7 +224,7 @@ def read_setting(text: str) -> tuple[str, Any]:
             return key.strip(), json.loads(value)
         except ValueError:
             return key.strip(), value
-    is_one_value = document.keys() == {"value"}  # text of several lines may set other keys
+    is_one_value = document.keys() == {"value"}  # text with several lines may set other keys
     return key.strip(), document["value"] if is_one_value else value
 
 
@@ -241,10 +244,10 @@ def files_of(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
-    """The configuration.
+    """The configuration of a flow run, checked.
 
-    Raises ValueError for a wrong setting, or a missing model or corpus: here, not in a worker's
-    log.
+    Raises ValueError for a wrong setting, or a missing model, corpus or file, so the error appears
+    here rather than in a worker's log.
     """
     from flows.blocks.corpora import check_corpora, check_documents, check_language
     from flows.run import check_world
@@ -273,9 +276,9 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
 
 
 def load_config(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
-    """The configuration that a flow run's parameters give.
+    """The configuration that results from a flow run's parameters.
 
-    Raises ValueError for a wrong setting, or a flow that needs a corpus or takes none.
+    Raises ValueError for a wrong setting, a missing corpus, or a corpus for a flow that takes none.
     """
     from flows.settings import profile
 
@@ -295,7 +298,7 @@ def load_config(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
 
 
 def _instead(config: type[Any]) -> str:
-    """What a method that learns from questions takes in place of documents."""
+    """For an error message: what a method that learns from questions takes instead of documents."""
     setting = getattr(config, "learns_from_questions", None)
     if setting is None:
         return ""
@@ -306,8 +309,8 @@ def _instead(config: type[Any]) -> str:
 
 
 def check_models(cfg: MethodSettings) -> None:
-    """Raise ValueError for a missing benchmark or model, or a start or teacher that does not
-    fit."""
+    """Raise ValueError for a missing benchmark or model, or for a start or teacher that does not
+    fit the base model."""
     from flows.blocks.evaluation import check_benchmarks
     from flows.runtime.machines import open_model
     from flows.runtime.start import open_start, open_teacher
@@ -326,13 +329,13 @@ def check_models(cfg: MethodSettings) -> None:
     with in_workspace():
         if cfg.models.start:
             open_start(cfg.models.start, open_model(cfg.models.base), cfg, open_store())
-        if teacher := getattr(cfg, "teacher", None):  # of a distillation
+        if teacher := getattr(cfg, "teacher", None):  # a distillation has one
             open_teacher(teacher, open_model(cfg.models.base), cfg, open_store())
 
 
 def check_prompts(cfg: MethodSettings) -> None:
-    """Raise ValueError, naming file and line, for a wrong `set.toml`, for a template of the prompt
-    set that is no text or no Jinja, and for a worked example that is held out."""
+    """Raise ValueError, with file and line, for an invalid `set.toml`, for a template of the prompt
+    set that is not valid text or Jinja, and for a worked example that is held out."""
     from flows.runtime.templates import load, refuse_held_out
     from flows.settings.profile import home
     from flows.settings.prompts import prompt_folder, read_set

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flows.pilot.verdict import Verdict
 
 HOUR_S = 3600
-OF_A_STRONGER_MODEL = "documents"  # the profile of runs on questions that a stronger model wrote
+OF_A_STRONGER_MODEL = "documents"  # the profile for runs on questions written by a stronger model
 
 
 @click.command()

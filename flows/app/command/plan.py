@@ -104,9 +104,9 @@ def plan(
 def configured(
     flow: str, profile: str, card: str, settings: tuple[str, ...], like: str | None = None
 ) -> tuple[str, MethodSettings, Workload | None]:
-    """The flow's name, its configuration, and its workload at the lengths of the run `like`.
+    """The flow's name, its configuration, and its workload, with lengths as in the run `like`.
 
-    Raises ValueError for an unknown GPU, or a flow that neither samples nor trains.
+    Raises ValueError for an unknown GPU, or for a flow that neither samples nor trains.
     """
     from flows.app.command.parameters import find_deployment, find_flow, find_method, read_settings
     from flows.plan.hardware import GPUS
@@ -129,7 +129,7 @@ def configured(
 
 
 def print_nodes(made: Plan, cfg: MethodSettings, gpus_per_node: int) -> None:
-    """How many nodes the run takes, and what crosses the network between them."""
+    """Print how many nodes the run needs, and how much data crosses the network between them."""
     from flows.app.launch.job import nodes_of
     from flows.plan.plan import network_gb
 
@@ -153,8 +153,7 @@ def print_nodes(made: Plan, cfg: MethodSettings, gpus_per_node: int) -> None:
 
 
 def print_price(made: Plan, iterations: int, price: float) -> None:
-    """Print what an iteration and the run of `iterations` cost, at `price` for each hour of a
-    GPU."""
+    """Print the cost of an iteration and of a run of `iterations`, at `price` per GPU-hour."""
     if made.hours is None:
         print_prose("the cost cannot be computed: the method's Config has no workload()")
         return
@@ -166,7 +165,7 @@ def print_price(made: Plan, iterations: int, price: float) -> None:
 
 
 def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:
-    """Print the plan of profile `name` on CPUs: memory, cache and CPU-hours."""
+    """Print the plan of the profile `name` on CPUs: memory, cache and CPU-hours."""
     print_prose(f"{name} on CPUs, computed from a few measurements")
     rows = [{"of": part, "GB": f"{size:.1f}"} for part, size in made.memory_gb.items()]
     print_table(rows, "memory, if all are loaded at once")
@@ -187,7 +186,7 @@ def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:
 
 
 def memory_rows(made: Plan) -> list[dict[str, Any]]:
-    """A row for each engine and each update: its GiB of a GPU, whether it fits, and its parts."""
+    """One row per engine and per update: its GiB on a GPU, whether it fits, and its parts."""
     engines = {"engine": made.engine, "judge_engine": made.judge}
     rows = [_engine_row(name, engine, made) for name, engine in engines.items() if engine]
     return rows + [_update_row(name, update, made) for name, update in made.updates.items()]
@@ -236,7 +235,7 @@ def _parts(parts: dict[str, float]) -> str:
 
 
 def print_hours(made: Plan, iterations: int) -> None:
-    """Print the hours of an iteration by kind, and those of the run of `iterations`."""
+    """Print the hours of an iteration by kind, and the hours of a run of `iterations`."""
     if made.spent is None or made.hours is None:
         print_prose("the hours cannot be computed: the method's Config has no workload()")
         return

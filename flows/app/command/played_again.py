@@ -30,7 +30,7 @@ def record(store: Store, run: str) -> Recording:
     settings = {}
     kind = Run
     with waiting("the run to be played again"):
-        if wanted is not None:  # `selfplay tasks` made it: it repeats until enough were kept
+        if wanted is not None:  # `selfplay tasks` made it, which repeats until it kept enough
             cfg = method_of(request).load(request, loads=False)
             assert isinstance(cfg, MethodSettings)
             settings = of_first_step(cfg)

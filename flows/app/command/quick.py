@@ -1,4 +1,4 @@
-"""Short work is done in this process: a worker would take longer to start than to finish."""
+"""Do short work in this process: a worker would take longer to start than the work takes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def why_in_process(
 ) -> str | None:
     """Why a flow run needs no worker; None if it needs one.
 
-    It needs none if nothing is stale, or if all stages to rerun were short and need neither engine
-    nor trainer. `inquire` returns what the flow run would do.
+    It needs none if nothing is stale, or if all stages to rerun were short and need neither an
+    engine nor a trainer. `inquire` returns what the flow run would do.
     """
     store = open_store()
     if any(store.working(run)):

@@ -1,4 +1,4 @@
-"""`selfplay corpus recipes` and `fetch`: the papers' data from where it is published."""
+"""`selfplay corpus recipes` and `fetch`: get the papers' data from where it is published."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def fetch(  # noqa: PLR0913 -- one argument for each option
 
 
 class _RowCounter:
-    """An iterator that counts what it gave."""
+    """An iterator that counts the rows it has yielded."""
 
     def __init__(self, rows: object) -> None:
         self._rows = iter(rows)  # type: ignore[call-overload]
@@ -214,7 +214,7 @@ def _show_rest(recipe: Recipe) -> None:
 
 
 def _check_space(recipe: Recipe, out: Path) -> None:
-    """Raise ValueError if what is known to be written does not fit on the disk."""
+    """Raise ValueError if the known size of the output does not fit on the disk."""
     needed = recipe.written_bytes + sum(each.bytes or 0 for each in recipe.files)
     free = shutil.disk_usage(_existing(out)).free
     if needed > free:

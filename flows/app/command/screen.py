@@ -1,4 +1,4 @@
-"""Lines that fit the terminal."""
+"""Print lines that fit the terminal."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import textwrap
 
 import click
 
-WIDTH = 100  # of prose, where there is no terminal
+WIDTH = 100  # width of prose without a terminal
 
 
 def width() -> int:
-    """The columns of the terminal, or WIDTH where there is none."""
+    """The width of the terminal in columns; WIDTH without a terminal."""
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     return WIDTH
 
 
 class Failure(click.ClickException):
-    """An expected failure; its message is wrapped at words where people read it."""
+    """An expected failure; its message is wrapped at words when shown to people."""
 
     def format_message(self) -> str:
         if not sys.stderr.isatty():
@@ -33,7 +33,8 @@ class Failure(click.ClickException):
 
 
 def print_wrapped(mark: str, text: str) -> None:
-    """Print prose behind a mark, wrapped at words; further lines are indented below the first."""
+    """Print prose after a mark, wrapped at words; further lines are indented to align with the
+    first."""
     lines = textwrap.wrap(
         text,
         width=max(20, width() - 1),

@@ -1,4 +1,4 @@
-"""`selfplay seeds`: draw the questions that a run begins with from several data sets."""
+"""`selfplay seeds`: draw a run's initial questions from several data sets."""
 
 from __future__ import annotations
 

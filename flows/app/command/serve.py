@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from warehouse.store import Store
     from warehouse.usage import Usage
 
-END_S = 20  # for a server to end by itself
-SHOWN = 600  # characters of an example prompt
+END_S = 20  # time for a server to end by itself
+SHOWN = 600  # maximum length of an example request
 
 
 @click.command()
@@ -62,7 +62,7 @@ def serve(
     _show(served, usage)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "tasks.engines.serve", json.dumps(served)]
-    # a session of its own: Ctrl-C reaches this process alone, which then ends all of the server's
+    # start a new session: Ctrl-C then reaches only this process, which ends the server's processes
     server = subprocess.Popen(command, cwd=WORKSPACE, env=environment, start_new_session=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -74,7 +74,7 @@ def serve(
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
-    """End the server and its engine; kill what does not end in time."""
+    """End the server and its engine; kill processes that do not end in time."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(server.pid, signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -87,7 +87,10 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 def _found(
     store: Store, run: str, player: str | None, iteration: int | None, settings: dict[str, Any]
 ) -> tuple[dict[str, Any], Usage | None]:
-    """What to serve, and how it was asked. Raises ValueError for a run without such a policy."""
+    """The policy to serve, and how it was asked in training.
+
+    Raises ValueError for a run without such a policy.
+    """
     from flows.app.command.candidates import find_candidate, is_run
     from flows.method import opened
     from warehouse.address import no_run
@@ -122,7 +125,7 @@ def _found(
 
 
 def _merged_folder(store: Store, content_hash: str) -> Path:
-    """Where a merged model is kept, beside the runs; it may be removed at any time."""
+    """The folder for a merged model, next to the runs; it may be removed at any time."""
     folder = store.root / "served"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / content_hash

@@ -1,4 +1,4 @@
-"""`selfplay settings`: what can be set, with its value and what it is for."""
+"""`selfplay settings`: what can be set, with its value and its purpose."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def settings(flow: str, words: tuple[str, ...], profile: str | None, corpus: str
 
 
 def _written(value: Any) -> str:
-    """A value as `--set` takes it; `?` where there is none."""
+    """A value as `--set` takes it; `?` if there is none."""
     from flows.settings.described import UNSET
 
     if value is UNSET:
@@ -60,7 +60,7 @@ def _written(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A group of settings, or a collection, as JSON can hold it."""
+    """A group of settings, or a collection, in a form that JSON can represent."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return list(value)

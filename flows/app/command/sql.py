@@ -23,7 +23,7 @@ TABLE_ROWS = 1000
 class Sql(click.Command):
     """A command whose statement may begin with a comment.
 
-    click would take the comment's `--` for an option.
+    Otherwise click would take the comment's `--` for an option.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -90,8 +90,8 @@ def _default_format(output: Path | None) -> str:
 def _save(rows: pa.RecordBatchReader, form: str, output: Path) -> None:
     """Write the whole result or nothing: an existing file is replaced only at the end.
 
-    A link stays, and the file that it names is replaced. What is no file, such as a pipe or a
-    device, is written to directly.
+    If the path is a symbolic link, its target is replaced. Special files, such as pipes and
+    devices, are written to directly.
     """
     target = output.resolve()
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
@@ -130,7 +130,7 @@ def _text(rows: pa.RecordBatchReader, form: str) -> Iterable[str]:
 
 
 def _rounded(value: Any) -> Any:
-    """A number with six significant digits; other formats have all of them."""
+    """A number rounded to six significant digits; other formats have all digits."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 

@@ -1,4 +1,4 @@
-"""Start a flow run or follow the running one, in a worker or in this process."""
+"""Start a flow run, in a worker or in this process, or follow the one that is running."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ Asking = TypeVar("Asking", bound="Inquiry")
 
 
 def run_flow(site: Site, flow: str, parameters: dict[str, Any], in_process: bool = False) -> bool:
-    """Check everything that can be known now, then run. Returns whether the flow completed.
+    """Check everything that can be checked now, then run. Return whether the flow completed.
 
-    If a flow run with the same parameters has not ended, it is followed instead of starting a
-    second one. A flow run that takes only a moment runs in this process, as any does with
-    `in_process`.
+    If a flow run with the same parameters has not ended, follows that one instead of starting a
+    second. A flow run that takes only a moment runs in this process; with `in_process`, any does.
 
-    Raises ValueError for a profile that needs a GPU which this machine lacks.
+    Raises ValueError if a check fails, for example for a profile that needs a GPU on a machine
+    without one.
     """
     from flows.app.service import services
     from flows.plan.preflight import check_packages
@@ -90,8 +90,10 @@ def _check(
 
 
 def inquire(request: Request, settings: dict[str, Any] | None = None) -> Inquiry:
-    """What a flow run would do now, with `settings` on top of the request's: the stages that it
-    would reach, and why each would be rebuilt. No stage is run."""
+    """What a flow run would do now: the stages that it would reach, and why each would be rebuilt.
+
+    Runs no stage. `settings` override those of the request.
+    """
     from warehouse.rerun import Inquiry
 
     return play_by(Inquiry(), request, settings or {})
@@ -103,11 +105,11 @@ def play_by(
     settings: dict[str, Any],
     kind: Callable[..., Run[Any]] | None = None,
 ) -> Asking:
-    """Let `inquiry` play the flow, in silence; returns it. `kind`: how the run behaves."""
+    """Play the flow silently with `inquiry`, and return it. `kind`: the class of the run."""
     from flows.run import Run as PlainRun
 
     log = logging.getLogger("selfplay")
-    log.disabled = True  # its lines would report stages that do not run
+    log.disabled = True  # log lines would report stages that do not run
     try:
         with in_workspace():  # paths in profiles are relative to it
             return method_of(request).play_by(inquiry, request, settings, kind or PlainRun)
@@ -143,7 +145,7 @@ def _run_by_worker(site: Site, api: API, flow: str, parameters: dict[str, Any]) 
 def _run_in_process(
     site: Site, api: API, request: Request, parameters: dict[str, Any], reason: str | None
 ) -> None:
-    """Run the flow in this process, recorded by the server; its exception propagates.
+    """Run the flow in this process and record it on the server; its exceptions propagate.
 
     `reason`: why it takes only a moment; None if it may take longer and load models.
     """
@@ -162,9 +164,9 @@ def _run_in_process(
     rerun_request = RerunRequest.model_validate(rerun) if rerun else None
     force = parameters.get("force", False)
     shows = contextlib.nullcontext(say) if reason else followed(open_store(), request.run)
-    # where a worker would run it
+    # a worker would also run it in the workspace
     with in_workspace(), shows as shown:
-        # submitted last: what fails before leaves no flow run behind
+        # submitted last: an earlier failure leaves no flow run behind
         variables = {**environment(), IN_PROCESS: identity(os.getpid())}
         flow_run = api.submit(deployment, parameters, variables, state="PENDING")
         shown(
@@ -180,7 +182,7 @@ def _run_in_process(
 
 
 def _made_since(began: float, run: str) -> list[Table]:
-    """The run's tables that were begun after a time, in seconds since 1970."""
+    """The run's tables that were begun after `began`, in seconds since 1970."""
     return [table for table in open_store().tables(run) if table.recipe["started_at"] >= began]
 
 

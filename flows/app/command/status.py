@@ -1,4 +1,4 @@
-"""`selfplay status`: the runs, or one run on one screen; with `--all`, every stage of it."""
+"""`selfplay status`: all runs, or one run on one screen; with `--all`, every stage of that run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flows.runtime.store_root import existing_store, has_store, store_root
 if TYPE_CHECKING:
     from warehouse.store import Store
 
-LAST = 6  # iterations that one screen has room for
+LAST = 6  # number of iterations that fit on one screen
 
 
 @click.command()
@@ -74,7 +74,7 @@ def _print_run(store: Store, name: str, is_whole: bool) -> None:
 
 
 def scores_of(store: Store, name: str) -> dict[int | None, str]:
-    """By iteration, the scores that were held out, as text; of several benchmarks the first two."""
+    """The held-out scores by iteration, as text; if there are several benchmarks, the first two."""
     from warehouse.query import query
 
     texts: dict[int | None, list[str]] = {}

@@ -87,7 +87,7 @@ def study(
 
 
 def read_part(text: str | None) -> Part:
-    """Raises ValueError for a text that is not I/N, or a part that does not exist.
+    """Parse a part of a study, I/N. Raises ValueError for another form, or a nonexistent part.
 
     >>> read_part("2/3"), read_part(None)
     ((2, 3), (1, 1))

@@ -12,8 +12,8 @@ from flows.runtime.store_root import check_store, store_root
 
 PIPE_WIDTH = 2000
 NAME_WIDTH = 100  # longer values are prose, not names
-PROSE_WIDTH = 12  # least width of a column of prose
-# Documents must not control the terminal.
+PROSE_WIDTH = 12  # minimum width of a column of prose
+# text from documents must not control the terminal
 VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 VISIBLE |= dict.fromkeys((*range(127, 160), *range(8234, 8239), *range(8294, 8298)), 65533)
 
@@ -40,7 +40,7 @@ def print_reports(name: str) -> None:
 
 
 def is_too_wide(rows: list[dict[str, Any]]) -> bool:
-    """Whether a table of these rows, uncut and unwrapped, is wider than the terminal."""
+    """Whether a table of these rows, without cutting or wrapping, is wider than the terminal."""
     from rich.cells import cell_len
     from rich.console import Console
 
@@ -79,11 +79,11 @@ def _shown(value: Any) -> str:
 
 
 def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
-    """Print rows, and cut nothing off.
+    """Print rows without cutting anything off.
 
-    On a terminal, prose is wrapped to fit; names and numbers stay in one piece. If these do not
-    fit, columns that are 0 in every row are only named, and if that is not enough each row is a
-    paragraph that begins with its first value.
+    On a terminal, prose is wrapped to fit; names and numbers stay in one piece. If the table is too
+    wide, columns that are 0 in every row are only named; if it still does not fit, each row becomes
+    a paragraph that begins with its first value.
     """
     from rich.console import Console
     from rich.table import Table
@@ -94,7 +94,7 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
         return
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     if title:
-        # the table's own title would wrap at the width of a narrow table
+        # rich would wrap a table's own title at the width of a narrow table
         console.print(Text(title, style="italic"))
     if _least_width(rows) > console.width:
         rows, zeros = _without_zeros(rows)
@@ -113,8 +113,7 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
 
 
 def _least_width(rows: list[dict[str, Any]]) -> int:
-    """The columns of the terminal that a table with a frame needs, its prose wrapped as far as
-    possible."""
+    """The width that a table with a frame needs if its prose is wrapped as far as possible."""
     from rich.cells import cell_len
 
     cells = [[_shown(value) for value in row.values()] for row in rows]
@@ -126,14 +125,14 @@ def _least_width(rows: list[dict[str, Any]]) -> int:
 
 
 def _is_name(column: tuple[str, ...]) -> bool:
-    """Whether a column holds names or numbers, which stay in one piece, and no prose."""
+    """Whether a column holds names or numbers, which stay in one piece, rather than prose."""
     from rich.cells import cell_len
 
     return max(map(cell_len, column)) <= NAME_WIDTH and not any(" " in cell for cell in column)
 
 
 def _without_zeros(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows without the columns that are 0 or empty in all of them, and these columns' names.
+    """The rows without columns that are 0 or empty in every row, and the names of these columns.
 
     >>> _without_zeros([{"stage": "ask", "tokens": 5, "hours": "0.000"}])
     ([{'stage': 'ask', 'tokens': 5}], ['hours'])
@@ -149,7 +148,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def _print_paragraphs(rows: list[dict[str, Any]]) -> None:
-    """Print each row as its first value and, below it, its other columns."""
+    """Print each row as its first value, with its other columns below."""
     for row in rows:
         (_, name), *others = row.items()
         print_wrapped("", _shown(name))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flows.settings.profile import MethodSettings
 
 FLOW = "preference-update"
-# settings of the source that hold for any model
+# settings of the source run that apply to any model
 SAME = ("trainer_processes", "resident_trainer", "reference_by", "check_updates", "api")
 SAME_OF_UPDATES = (
     "learning_rate",
@@ -95,10 +95,10 @@ def tune(
 
 
 def tuned_as(name: str, on: str, role: str | None, start: str | None) -> dict[str, Any]:
-    """The settings of a run that learns from the replies of the run `name`, taken from that run's.
+    """Settings, taken from those of the run `name`, for a run that learns from its replies.
 
-    Raises ValueError as `Source.open` does, for a run that trains nothing, or for replies that an
-    API gave.
+    Raises ValueError as `Source.open` does, for a run that trains nothing, and for replies from an
+    API.
     """
     from flows.blocks.compared_replies import Source
     from flows.runtime.record import last_request
@@ -118,12 +118,12 @@ def tuned_as(name: str, on: str, role: str | None, start: str | None) -> dict[st
     overrides |= of_updates(cfg)
     key = "update.micro_batch_size"
     if key in overrides:
-        overrides[key] += overrides[key] % 2  # pairs are two rows
+        overrides[key] += overrides[key] % 2  # a pair is two rows
     return overrides
 
 
 def of_updates(cfg: MethodSettings) -> dict[str, Any]:
-    """The settings of a run's first kind of update that hold for an update of any kind."""
+    """The settings of a run's first kind of update that apply to updates of any kind."""
     from flows.runtime.start import updates_in
 
     update = next((update for _, update in updates_in(cfg)), None)

@@ -1,4 +1,4 @@
-"""`selfplay whatif`: a run's rewards and selections as they would have been.
+"""`selfplay whatif`: what a run's rewards and selections would have been.
 
 They are computed from its stored rollouts.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warehouse.table import Table
     from warehouse.whatif import WhatIf
 
-# number of tasks listed, characters of each
+# number of tasks listed, and maximum number of characters of each
 LISTED = 20
 TEXT = 80
 
@@ -66,9 +66,9 @@ def whatif(name: str, stage: str | None, settings: tuple[str, ...], whole: bool)
 
 
 def _compared(run: str, stage: str | None) -> list[Table]:
-    """The run's rewards, or those that `stage` names, and all that it selected.
+    """The run's rewards, or only those that `stage` names, and all its selections.
 
-    Raises ValueError for other stages.
+    Raises ValueError for a stage that does not make rewards.
     """
     from flows.app.whatif.compare import KEPT, REWARDS
     from warehouse.rerun import chosen

@@ -1,4 +1,4 @@
-"""Worked examples of a run's prompts, shown to the user before the run."""
+"""Show the user the worked examples of a run's prompts before the run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import click
 
 from flows.app.command.tables import print_table
 
-MOST = 5  # no set of prompts shows more
+MOST = 5  # no set of prompts uses more
 
 
 def show_examples(path: Path) -> None:
-    """Print the worked examples that prompts take from a file: its first ones."""
+    """Print the worked examples that prompts take from a file: the first `MOST`."""
     from flows.runtime.templates import read_examples
 
     examples = list(islice(read_examples(path), MOST))

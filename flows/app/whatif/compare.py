@@ -1,4 +1,4 @@
-"""Compare stored rewards and selections with what they would be."""
+"""Compare stored rewards and selections with recomputed ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warehouse.table import Table
 
 HERE = Path(__file__).parent
 REWARDS = {"rewards", "advantages"}
-KEPT = {"selections": "task_id", "groups": "group_id"}  # what is kept or not, by its id
+KEPT = {"selections": "task_id", "groups": "group_id"}  # the id column of the kept things
 PLACE = {"place": pa.string(), "step": pa.int64(), "address": pa.string()}
 REWARD_COLUMNS = pa.schema(
     {**PLACE, "rollout_id": pa.string(), "reward": pa.float64(), "advantage": pa.float64()}
@@ -27,10 +27,11 @@ TASK_COLUMNS = pa.schema({"task_id": pa.string(), "text": pa.string()})
 
 
 def compare_rewards(before: Iterable[Table], instead: Mapping[str, Table]) -> list[Row]:
-    """One row for the rewards of one name in a phase.
+    """One row per phase and name of a rewards table.
 
-    It has how many change, Spearman's rank correlation (None if either side has only one value),
-    means, unscorable rollouts, and advantages whose sign changes.
+    It contains how many rewards change, Spearman's rank correlation (None if either side has only
+    one value), the means, and the numbers of unscorable rollouts and of advantages whose sign
+    changes.
     """
     return _compare("rewards.sql", before, instead, REWARD_COLUMNS)
 
@@ -38,10 +39,10 @@ def compare_rewards(before: Iterable[Table], instead: Mapping[str, Table]) -> li
 def compare_kept(
     before: Iterable[Table], instead: Mapping[str, Table], tasks: Iterable[Table]
 ) -> list[Row]:
-    """One row for each task or group that is kept and would not be, or the reverse.
+    """One row for each task or group that is kept but would not be, or the reverse.
 
-    `before` are selections or groups as they are, `instead` the tables in place of some of them by
-    address. A row has the text of its task, from `tasks`.
+    `before` holds the stored selections or groups; `instead` holds tables that replace some of
+    them, by address. A row has the text of its task, from `tasks`.
     """
     by_id = {
         row["task_id"]: row
@@ -54,7 +55,7 @@ def compare_kept(
 
 def count_kept(before: Iterable[Table], instead: Mapping[str, Table]) -> list[Row]:
     """One row for each iteration and phase that keeps tasks or groups: how many are kept, and how
-    many would be. Both arguments are as in `compare_kept`."""
+    many would be. The arguments are as in `compare_kept`."""
     return _compare("num_kept.sql", before, instead, KEPT_COLUMNS)
 
 
@@ -65,7 +66,8 @@ def _compare(
     columns: pa.Schema,
     tasks: pa.Table | None = None,
 ) -> Any:
-    """The rows of a query over `columns` of the tables as they are, and as they would be."""
+    """The rows of a query over `columns` of the stored tables and of the tables after
+    replacement."""
     before = list(before)
     now = [instead.get(table.address, table) for table in before]
     inputs = {
