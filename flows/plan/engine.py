@@ -1,4 +1,4 @@
-"""The memory of an engine's GPU: weights, adapters, working memory and KV cache."""
+"""The memory of an engine on each GPU: weights, adapters, working memory and KV cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ SEGMENT = 2 << 20  # bytes
 
 @dataclass(frozen=True)
 class EngineMemory:
-    """GiB of each GPU of an engine; `cache_tokens` are of the whole engine."""
+    """GiB on each GPU of an engine; `cache_tokens` counts the tokens in the whole engine's
+    cache."""
 
     weights: float
     adapters: float
@@ -21,11 +22,11 @@ class EngineMemory:
     cache: float
     cache_tokens: int
     context: int  # tokens of the longest conversation
-    positions: int | None  # of the model, stretched; None: unknown
+    positions: int | None  # the model's positions, after any stretching; None: unknown
 
     @property
     def needed(self) -> float:
-        """All of it."""
+        """GiB of all parts together."""
         return self.weights + self.adapters + self.working + self.cache
 
     def fits(self, gpu: GPU) -> bool:
@@ -34,7 +35,7 @@ class EngineMemory:
 
     @property
     def has_room(self) -> bool:
-        """Whether the cache holds a conversation of full length."""
+        """Whether the cache can hold a conversation of full length."""
         return self.cache_tokens >= self.context
 
     @property
@@ -45,16 +46,17 @@ class EngineMemory:
 
     @property
     def conversations(self) -> float:
-        """How many conversations of full length fit in the cache at once."""
+        """How many conversations of full length fit into the cache at once."""
         return self.cache_tokens / self.context
 
 
 def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
-    """The memory of an engine with these settings on cards of this kind, in GiB of each card, and
-    the tokens for which its cache has room.
+    """The memory of an engine with these settings on cards of this kind, in GiB per card, and the
+    number of tokens that fit into its cache.
 
-    What a card has left of `gpu_memory_utilization` is cache; below 0, the other parts do not fit.
-    A cache of fixed size is independent of that, and may not fit beside them.
+    The cache gets the rest of `gpu_memory_utilization`; if it is below 0, the other parts do not
+    fit. A cache of fixed size is independent of that, and may not fit in addition to the other
+    parts.
     """
     across = engine.tensor_parallel
     weights = 2 * shape.params / across / GIB
@@ -62,14 +64,14 @@ def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
     if rank := engine.max_lora_rank:
         adapters = 2 * MAX_LORAS * shape.adapter_params(rank, "all-linear") / across / GIB
     batched = max(engine.max_batched_tokens, engine.max_num_seqs)
-    # of a layer: the MLP's halves and product, attention, residual
+    # of one layer: the MLP's halves and their product, attention, residual
     activations = 2 * 14 * batched * shape.hidden / GIB
     logits = 3 * 4 * engine.max_num_seqs * shape.vocab / GIB
     working = activations + logits + OVERHEADS.graphs + OVERHEADS.context
     cache = engine.gpu_memory_utilization * gpu.memory_gib - weights - adapters - working
     if engine.fixed_kv_cache:
         cache = engine.kv_cache_bytes / GIB
-    # with more GPUs than key heads, each head is on several GPUs
+    # with more GPUs than key heads, each head is replicated on several GPUs
     tokens = max(0, int(cache * GIB * min(across, shape.keys // shape.head) / shape.cache_bytes))
     positions = shape.positions
     if engine.yarn and positions:
@@ -86,7 +88,7 @@ def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
 
 
 def asleep_bytes(shape: Shape, engine: EngineConfig) -> int:
-    """Host memory of a sleeping engine, for all its GPUs.
+    """Bytes of host memory of a sleeping engine, for all its GPUs.
 
     vLLM copies every segment of the weights (one matrix, rounded up to 2 MiB) to pinned memory, and
     PyTorch rounds that up to a power of two. 36 layers with a matrix of 4096 x 6144 in bfloat16 are

@@ -1,8 +1,8 @@
-"""Published numbers of GPUs and hosts, and the share of them that programs reach.
+"""Published rates of GPUs and hosts, and the shares of them that programs reach.
 
 Five shares were measured on one H100, with an adapter on the shape of Qwen3-8B
-(data/bench/gpu.jsonl); every other share is an assumption. Lengths of conversations may be those of
-an earlier run (`flows.plan.measured`).
+(data/bench/gpu.jsonl); every other share is an assumption. Lengths of conversations can be taken
+from an earlier run (`flows.plan.measured`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MIN_DRIVER = 580  # NVIDIA's minimum for CUDA 13, which the locked torch and vLL
 
 @dataclass(frozen=True)
 class GPU:
-    """One card. Bandwidths are those of its memory, of an all-gather over a node's links, and to
-    pinned host memory."""
+    """One card. The bandwidths, in GB/s, are those of its memory, of an all-gather over a node's
+    links, and to pinned host memory."""
 
     name: str
-    memory_gib: float  # what nvidia-smi shows
+    memory_gib: float  # as shown by nvidia-smi
     tflops: float  # bfloat16, dense
     memory_gb_s: float
     link_gb_s: float
@@ -29,16 +29,16 @@ class GPU:
 
 @dataclass(frozen=True)
 class Nodes:
-    """How many GPUs a node has, and the bandwidth between it and all others: by default that of
-    eight links of 400 Gb/s, one for each GPU."""
+    """The number of GPUs of a node, and its bandwidth to all other nodes, by default that of eight
+    links of 400 Gb/s, one per GPU."""
 
     num_gpus: int = 8
     network_gb_s: float = 400.0
 
     def gather_s(self, gigabytes: float, ranks: int, gpu: GPU) -> float:
-        """Seconds in which each of `ranks` GPUs gets `gigabytes` of which each holds a share.
+        """Seconds of an all-gather after which each of `ranks` GPUs has all `gigabytes`.
 
-        The slower of the links within a node and those between nodes decides.
+        Either the links within a node or those between nodes are the bottleneck.
         """
         seconds = gigabytes * (ranks - 1) / ranks / gpu.link_gb_s
         across = math.ceil(ranks / self.num_gpus)
@@ -64,38 +64,40 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of a GPU's and a host's numbers that are reached. GB/s are those of one process,
-    unless said otherwise."""
+    """The shares of a GPU's and a host's published rates that programs reach.
 
-    train: float = 0.29  # of the FLOPs, in rows of thousands of tokens; measured
+    GB/s are those of one process unless stated otherwise.
+    """
+
+    train: float = 0.29  # of the peak FLOP/s, in rows of thousands of tokens; measured
     prefill: float = 0.50
-    decode: float = 0.85  # of the memory's bandwidth; measured, with the two below
-    decode_step_s: float = 0.0013  # of an engine's step, whatever its batch
-    # of each conversation in a step: scheduling, sampling and text, in Python
+    decode: float = 0.85  # of the memory's bandwidth; measured, as are the two below
+    decode_step_s: float = 0.0013  # per engine step, whatever the batch size
+    # per conversation in a step: scheduling, sampling and detokenizing, in Python
     decode_row_s: float = 2e-6
-    lora_decode: float = 0.8  # of the tokens a second without adapters
-    # of a micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks; measured
+    lora_decode: float = 0.8  # of the tokens per second without adapters
+    # per micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks; measured
     layer_launch_s: float = 0.0135
-    search_s: float = 0.025  # of one search, in a thread beside the engine
+    search_s: float = 0.025  # per search, in a thread next to the engine
     pageable_gb_s: float = 8.0  # between host and GPU
     load_gb_s: float = 4.0  # weights from the page cache
     save_gb_s: float = 2.0
     hash_gb_s: float = 1.2  # blake2b, one thread
     hash_threads: int = 16  # files hashed in parallel
-    reload_gb_s: float = 4.0  # weights into an engine, several engines at once
-    start_s: float = 14.0  # from the start of a trainer's processes until they read weights
+    reload_gb_s: float = 4.0  # weights into an engine, while several engines load
+    start_s: float = 14.0  # from starting a trainer's processes until they read weights
     end_s: float = 6.0
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """GiB of a GPU that our tensors do not account for."""
+    """GiB on a GPU that our tensors do not account for."""
 
-    context: float = 0.6  # CUDA's, in each process
-    nccl: float = 1.2  # in each of several processes
+    context: float = 0.6  # CUDA's context, in each process
+    nccl: float = 1.2  # in each process, if there are several
     asleep: float = 2.5  # what a sleeping engine keeps: context, graphs, workspaces
     graphs: float = 0.8  # an engine's CUDA graphs
-    fragmentation: float = 0.04  # share of the peak
+    fragmentation: float = 0.04  # as a share of the peak
 
 
 RATES = Rates()

@@ -1,5 +1,7 @@
-"""Mean lengths of a role's conversations in an earlier run, from its tables. Evaluations are left
-out, as in a plan: their tasks are others."""
+"""Mean lengths of each role's conversations in an earlier run, from its tables.
+
+Evaluations are left out, as in a plan, because their tasks are different.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,10 @@ group by asked
 
 
 def measured_lengths(store: Store, run: str) -> dict[str, dict[str, float]]:
-    """By role, means of: tokens of a prompt, tokens sampled in a turn, turns, tokens added between
-    two turns.
+    """For each role, the mean numbers of: tokens of a prompt, tokens sampled per turn, turns, and
+    tokens added between two turns.
 
-    Raises ValueError for a run that sampled nothing.
+    Raises ValueError for a run that has sampled nothing.
     """
     rows = query(store.root, LENGTHS, {"run": run})
     if not rows:

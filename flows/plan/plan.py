@@ -19,11 +19,12 @@ from flows.settings.workload import Workload
 from tasks.models.yarn import Yarn
 from tasks.training.grpo import GRPOSettings, LoRASettings
 
-# of a card: published peaks of reserved memory were up to 18 % above the tensors of a simulation
+# share of a card: published peaks of reserved memory were up to 18 % above the simulated tensors
 SPARE = 0.1
 
 
-# In a row of rollouts, Python holds a token's id as an integer in a list, and its log-probability.
+# In a row of rollouts, Python holds each token's id as an integer in a list, and, if the token was
+# sampled, its log-probability.
 TOKEN_BYTES = 36
 SAMPLED_TOKEN_BYTES = TOKEN_BYTES + 32
 
@@ -39,16 +40,16 @@ class Plan:
     num_gpus: int
     engine: EngineMemory
     judge: EngineMemory | None
-    updates: dict[str, UpdateMemory]  # by the name of their settings
+    updates: dict[str, UpdateMemory]  # by the name of the update's settings
     host_gb: float
-    rollouts_gb: float  # host memory that the largest table of rollouts takes while it is sampled
-    disk_gb: float  # over the run
-    disk_once_gb: float  # while an update writes
+    rollouts_gb: float  # host memory of the largest table of rollouts while it is sampled
+    disk_gb: float  # over the whole run
+    disk_once_gb: float  # while an update is written
     spent: dict[str, Duration] | None
 
     @property
     def problems(self) -> list[str]:
-        """What does not fit."""
+        """Everything that does not fit, with the numbers."""
         problems = []
         for name, engine in (("engine", self.engine), ("judge_engine", self.judge)):
             if engine is None:
@@ -78,7 +79,8 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """yes, no, or tight: less than `SPARE` of a card is left, which fragmentation may take."""
+        """Whether it fits: "yes", "no", or "tight" if less than `SPARE` of a card is left, which
+        fragmentation may use up."""
         if self.problems:
             return "no"
         most = (1 - SPARE) * self.gpu.memory_gib
@@ -95,7 +97,7 @@ class Plan:
 
     @property
     def busy(self) -> float:
-        """Share of an iteration in which all GPUs work."""
+        """The share of an iteration in which all GPUs are busy."""
         spent = (self.spent or {}).values()
         return sum(s.busy for s in spent) / max(sum(s.seconds for s in spent), 1e-9)
 
@@ -106,11 +108,10 @@ def make_plan(
     workload: Workload | None = None,
     nodes: Nodes = DEFAULT_NODES,
 ) -> Plan:
-    """Compute the plan of a configuration on cards of one kind, in `nodes` if they are many.
-    Without a `workload`, hours are not known.
+    """Compute the plan of a configuration on cards of one kind, spread over `nodes` if need be.
 
-    Raises UnknownShape for a model whose sizes are not known on this machine, and ValueError for an
-    adapter on every expert.
+    Without a `workload`, hours are unknown. Raises UnknownShape for a model whose sizes are not
+    known on this machine, and ValueError for an adapter on every expert.
     """
     shape = shape_of(cfg.models.base)
     judge_shape = None
@@ -152,7 +153,8 @@ def _trained_with(cfg: MethodSettings, settings: GRPOSettings) -> GRPOSettings:
 
 
 def longest_row(cfg: MethodSettings, name: str, settings: GRPOSettings) -> int:
-    """Most tokens of a row of an update: a whole context, or a shared prompt with its answers."""
+    """The maximum tokens of a row of an update: a whole context, or a shared prompt with its
+    answers."""
     dialogues = getattr(cfg, "dialogues", None)
     room = cfg.engine.max_model_len
     limit = cfg.row_tokens(name)
@@ -165,7 +167,7 @@ def longest_row(cfg: MethodSettings, name: str, settings: GRPOSettings) -> int:
 
 
 def num_gpus(cfg: MethodSettings) -> int:
-    """GPUs that the run needs: engines and trainer take turns on them."""
+    """The number of GPUs that the run needs: engines and trainer take turns on them."""
     engines = cfg.num_engines * cfg.engine.tensor_parallel
     if cfg.judge_engine:
         engines = _with_judge(engines, cfg.judge_engine.tensor_parallel)
@@ -173,8 +175,9 @@ def num_gpus(cfg: MethodSettings) -> int:
 
 
 def _with_judge(engines: int, judge: int) -> int:
-    """The GPUs that the players' engines and the judge take. The judge's begin at a multiple of
-    their number.
+    """The number of GPUs for the players' engines and the judge.
+
+    The first GPU of the judge is at a multiple of the number of its GPUs.
 
     >>> _with_judge(5, 2)
     8
@@ -183,13 +186,13 @@ def _with_judge(engines: int, judge: int) -> int:
 
 
 def gpus_here(cfg: MethodSettings) -> int:
-    """GPUs that the run needs on the machine of its flow: those of engines and a trainer that are
-    not placed on nodes."""
+    """The number of GPUs that the run needs on its flow's machine, for engines and a trainer that
+    are not placed on nodes."""
     return max(_gpus_of_engines(cfg, "local"), trainers_here(cfg))
 
 
 def trainers_here(cfg: MethodSettings) -> int:
-    """Processes of the trainer on the machine of the flow."""
+    """The number of the trainer's processes on the flow's machine."""
     if cfg.trainer_place == "ray":
         return 0
     return cfg.trainer_processes
@@ -206,8 +209,8 @@ def _gpus_of_engines(cfg: MethodSettings, place: str) -> int:
 
 
 def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
-    """The settings of every update in a configuration, at any depth, by their dotted names, which
-    begin with `where`."""
+    """The settings of every update in a configuration, at any depth, by dotted names that begin
+    with `where`."""
     updates: dict[str, GRPOSettings] = {}
     for name in type(settings).model_fields:
         value: Any = getattr(settings, name)
@@ -219,16 +222,16 @@ def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
 
 
 def host_gb(cfg: MethodSettings, judge_shape: Shape | None, workload: Workload | None) -> float:
-    """Host memory (GB) while an update begins: what trainer processes read or keep, and engines.
+    """Host memory (GB) at the start of an update: what trainer processes read or keep, and engines.
 
-    Engines are asleep then: their weights are in host memory.
+    Engines are asleep then, with their weights in host memory.
     """
     updates = [
         (shape_of(cfg.trained_model(name)), _trained_with(cfg, settings))
         for name, settings in updates_of(cfg).items()
     ]
     engine_shape = shape_of(cfg.engine.model)
-    if not updates:  # engines never sleep; they read their weights
+    if not updates:  # engines never sleep, but they read their weights
         params = cfg.num_engines * engine_shape.params
         if judge_shape:
             params += judge_shape.params
@@ -245,7 +248,7 @@ def host_gb(cfg: MethodSettings, judge_shape: Shape | None, workload: Workload |
 
 
 def rollouts_gb(workload: Workload | None) -> float:
-    """Host memory (GB) of the largest table of rollouts, which is held until all are sampled.
+    """Host memory (GB) of the largest table of rollouts, held until all of them are sampled.
 
     R-Zero's pool, for example, has ten answers to each of 8,000 questions.
     """
@@ -263,16 +266,17 @@ def rollouts_gb(workload: Workload | None) -> float:
 
 
 def num_players(workload: Workload | None, num_updates: int) -> int:
-    """Players that are trained; without a workload, one for each of the settings of updates."""
+    """The number of trained players; without a workload, one per update in the settings."""
     if workload is None:
         return num_updates
     return workload.players
 
 
 def _read_bytes(shape: Shape, settings: GRPOSettings) -> float:
-    """Host memory of a process that reads weights: bfloat16 for a base, float32 for what it trains.
+    """Bytes of host memory of a process that reads weights: float32 weights if it trains them, or
+    the bfloat16 base of an adapter.
 
-    A bfloat16 reference is beside trained weights if there is a KL term.
+    With a KL term, a bfloat16 reference is added to trained weights.
     """
     if settings.lora:
         return 2 * shape.params
@@ -280,9 +284,10 @@ def _read_bytes(shape: Shape, settings: GRPOSettings) -> float:
 
 
 def _kept_bytes(cfg: MethodSettings, shape: Shape, settings: GRPOSettings) -> float:
-    """Host memory that keeps one player: weights, moments and reference, sharded over processes.
+    """Bytes of host memory that keep one player: weights, moments and reference, sharded over
+    processes.
 
-    Of an adapter every process keeps a whole copy.
+    If it is an adapter, every process keeps a whole copy.
     """
     if settings.lora:
         return cfg.trainer_processes * 12 * trained_params(shape, settings)
@@ -293,8 +298,8 @@ def _kept_bytes(cfg: MethodSettings, shape: Shape, settings: GRPOSettings) -> fl
 class DiskNeed:
     """GB on disk of weights and optimizer states."""
 
-    kept_gb: float  # over the run
-    once_gb: float  # while an update writes
+    kept_gb: float  # over the whole run
+    once_gb: float  # while an update is written
 
 
 @dataclass(frozen=True)
@@ -310,8 +315,10 @@ class UpdateFiles:
 
 
 def disk_need(cfg: MethodSettings, workload: Workload | None) -> DiskNeed:
-    """GB on disk for what the run keeps, and for what is there while an update is written. Without
-    a `workload`, one update an iteration is assumed."""
+    """GB on disk for what the run keeps, and for what exists while an update is written.
+
+    Without a `workload`, assumes one update per iteration.
+    """
     sizes = [
         _written_files(shape_of(cfg.trained_model(name)), settings)
         for name, settings in updates_of(cfg).items()
@@ -331,7 +338,8 @@ def disk_need(cfg: MethodSettings, workload: Workload | None) -> DiskNeed:
 
 
 def _written_files(shape: Shape, settings: GRPOSettings) -> UpdateFiles:
-    """What an update writes. If weights are rounded, the optimizer's state has them in float32."""
+    """The sizes of what an update writes. If exported weights are rounded to bfloat16, the
+    optimizer's state includes them in float32."""
     trained = 1e-9 * trained_params(shape, settings)
     if settings.export_dtype == "bfloat16" and settings.lora is None:
         return UpdateFiles(weights=2 * trained, state=12 * trained)
@@ -339,9 +347,9 @@ def _written_files(shape: Shape, settings: GRPOSettings) -> UpdateFiles:
 
 
 def network_gb(cfg: MethodSettings, num_nodes: int) -> float | None:
-    """GB of weights that engines of other nodes read in an iteration; None without a workload.
+    """GB of weights that engines on other nodes read per iteration; None without a workload.
 
-    Prompts and rollouts are token ids: megabytes.
+    Prompts and rollouts, which are token ids, take only megabytes.
     """
     workload = cfg.workload()
     if workload is None:
@@ -353,8 +361,8 @@ def network_gb(cfg: MethodSettings, num_nodes: int) -> float | None:
 
 
 def ways_out(cfg: MethodSettings, gpu: GPU) -> Iterator[str]:
-    """Yield single changes of a configuration after which its plan fits, as options of the command
-    line or in words: larger cards, then settings."""
+    """Yield single changes to a configuration that make its plan fit, as command-line options or in
+    words: first larger cards, then settings."""
     for name, other in GPUS.items():
         if other.memory_gib > gpu.memory_gib and not make_plan(cfg, other).problems:
             yield f"--gpu {name}"
@@ -367,7 +375,7 @@ def ways_out(cfg: MethodSettings, gpu: GPU) -> Iterator[str]:
 
 
 def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
-    """Single changes that take less memory, each with its text for the user."""
+    """Yield single changes that reduce memory, each with its text for the user."""
     yield from _changed_updates(cfg)
     yield from _changed_machines(cfg)
     yield from _changed_contexts(cfg)
@@ -424,7 +432,7 @@ def _changed_contexts(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings
 
 
 def _changed(settings: Any, where: str, values: dict[str, Any]) -> Any:
-    """A copy of the settings in which the part with the dotted name `where` has other values."""
+    """A copy of the settings in which the part with the dotted name `where` has new `values`."""
     first, _, rest = where.partition(".")
     if not rest:
         return settings.model_copy(

@@ -1,6 +1,6 @@
-"""Check that a profile fits this machine, before anything is loaded.
+"""Check that a profile fits this machine before anything is loaded.
 
-On GPUs its plan is checked, on CPUs the number of its processes.
+On GPUs, this checks its plan; on CPUs, the number of its processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tasks.engines.gpus import wrong_build
 from tasks.processes.host_memory import host_memory
 
 MODEL_PACKAGES = ("peft", "torch", "trl", "vllm")  # the rest of the extras comes with these
-PROCESSES_PER_CORE = 8  # more of them only wait for each other
+PROCESSES_PER_CORE = 8  # more processes would only wait for each other
 WAY_OUT = "--set preflight=false starts it anyway"
 UNKNOWN_GPU = GPUS["h100-80"]  # stands for any card; only its memory matters here
 FIELDS = "index,uuid,memory.total,driver_version,compute_mode,memory.free,memory.used"
@@ -43,7 +43,7 @@ class Card:
 
     name: str  # its index
     free: float
-    usable: float  # by programs, if no other ran
+    usable: float  # available to a program if no other ran
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Machine:
 
     gpus_gib: tuple[float, ...]  # memory of each GPU that a run may use
     driver: int  # major version
-    disk_free: int  # bytes, of the store's disk
-    memory: int = sys.maxsize  # bytes, of the host
-    exclusive: bool = False  # whether a GPU admits only one process
-    cards: tuple[Card | None, ...] = ()  # what is free of each GPU; None: unknown
+    disk_free: int  # bytes on the store's disk
+    memory: int = sys.maxsize  # bytes of host memory
+    exclusive: bool = False  # whether any GPU admits only one process
+    cards: tuple[Card | None, ...] = ()  # the free memory of each GPU; None: unknown
 
     @classmethod
     def here(cls, root: Path) -> Machine | None:
@@ -76,10 +76,10 @@ class Machine:
         """Parse the output of nvidia-smi.
 
         `visible` lists the GPUs that may be used, by number or UUID; None means all. Memory that is
-        not reported (a MIG slice's, and some cards') is assumed to be that of `UNKNOWN_GPU`.
+        not reported (for MIG slices and some cards) is assumed to be that of `UNKNOWN_GPU`.
         """
         lines = [[field.strip() for field in line.split(",")] for line in output.splitlines()]
-        # the others are warnings
+        # other lines are warnings
         cards = [line for line in lines if len(line) == len(FIELDS.split(","))]
         names = [card[0] for card in cards]
         if visible is not None:
@@ -104,7 +104,7 @@ class Machine:
 
 
 def _memory_gib(mib: str) -> float:
-    """A field of nvidia-smi, which is a number of MiB or a text like [N/A]."""
+    """The GiB in a field of nvidia-smi, which is a number of MiB or text like [N/A]."""
     if mib.isdigit():
         return float(mib) / 1024
     return UNKNOWN_GPU.memory_gib
@@ -120,7 +120,7 @@ def _card(fields: list[str]) -> Card | None:
 
 @dataclass(frozen=True)
 class Host:
-    """The cores and the bytes of memory that this process may use."""
+    """The cores and the memory, in bytes, that this process may use."""
 
     cores: int
     memory: int
@@ -132,14 +132,14 @@ class Host:
 
 
 def check_packages(cfg: Settings) -> None:
-    """Raise ValueError if a package that sampling and training need is not installed."""
+    """Raise ValueError if a package needed for sampling or training is not installed."""
     if not isinstance(cfg, MethodSettings):
         return
-    # on the path: a process that plays flows hides some of them from itself
+    # search the path: a process that plays flows hides some packages from its own imports
     missing = [name for name in MODEL_PACKAGES if PathFinder.find_spec(name) is None]
     if not missing:
         return
-    # pip alone would fetch torch's build for GPUs, which vLLM's build for CPUs does not load
+    # plain pip would fetch torch's GPU build, which vLLM's CPU build cannot load
     advice = (
         "`uv pip install --torch-backend=cpu 'selfplay-flows[cpu]'`, or `pip install"
         " 'selfplay-flows[gpu]'` for NVIDIA GPUs"
@@ -154,10 +154,10 @@ def check_packages(cfg: Settings) -> None:
 def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
     """Raise ValueError for a profile that this machine cannot run.
 
-    The error says all that is wrong, and the way out. GPUs are not checked for a model of unknown
-    shape, for an endpoint, or without an NVIDIA driver. If the run now `loads` its models, GPUs
-    whose memory other processes use are refused, too, and nodes of the cluster that cannot serve
-    engines that are placed there. Raises RuntimeError if no cluster answers.
+    The error lists every problem, and the way out. GPUs are not checked for a model of unknown
+    shape, for an endpoint, or without an NVIDIA driver. If the run `loads` its models now, also
+    raises ValueError for GPUs whose memory other processes use and for nodes of the cluster that
+    cannot run what is placed there, and RuntimeError if no cluster answers.
     """
     if not cfg.preflight:
         return
@@ -183,7 +183,8 @@ def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
 
 
 def crowded(cfg: MethodSettings, host: Host) -> list[str]:
-    """Problems of too many processes for the cores, and of caches that exceed the host's memory."""
+    """Problems if there are too many processes for the cores, or caches exceed the host's
+    memory."""
     on_cpus = [
         each
         for each in (cfg.engine, cfg.judge_engine)
@@ -217,7 +218,8 @@ def crowded(cfg: MethodSettings, host: Host) -> list[str]:
 
 
 def without_package(cfg: MethodSettings) -> list[str]:
-    """Problems with updates whose attention needs a package that is not in the lock."""
+    """Problems if an update's attention needs a package that is not installed, as it is not in the
+    lock."""
     if any(find_spec(name) for name in ("flash_attn", "kernels")):
         return []
     return [
@@ -229,7 +231,7 @@ def without_package(cfg: MethodSettings) -> list[str]:
 
 
 def without_compiler() -> list[str]:
-    """Problems of Triton, which compiles a small C library when a kernel is first used."""
+    """Problems for Triton, which compiles a small C library when a kernel is first used."""
     scheme = sysconfig.get_default_scheme()
     include = Path(
         sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme)
@@ -248,7 +250,7 @@ def without_compiler() -> list[str]:
 
 
 def read_only_shared_memory() -> list[str]:
-    """Problems of shared memory that cannot be written to, as any engine does."""
+    """Problems if shared memory is read-only: every engine writes to it."""
     if not SHARED_MEMORY.exists() or os.access(SHARED_MEMORY, os.W_OK):
         return []
     return [
@@ -258,9 +260,9 @@ def read_only_shared_memory() -> list[str]:
 
 
 def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
-    """Problems of too little shared memory.
+    """Problems if there is too little shared memory.
 
-    Processes that work together on several GPUs pass messages through it; without room they crash.
+    Processes that work together on several GPUs pass messages through it, and crash if it is full.
     """
     together = max(trainers_here(cfg), cfg.engine.tensor_parallel)
     if cfg.judge_engine:
@@ -277,8 +279,10 @@ def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
 
 
 def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
-    """Problems of the machine's GPUs, host memory and disk, with what would fit. There are none for
-    a model of unknown shape."""
+    """Problems with the machine's GPUs, host memory and disk, and what would fit.
+
+    Reports none for a model of unknown shape.
+    """
     gpu = card(machine)
     try:
         plan = make_plan(cfg, gpu, cfg.workload())
@@ -308,7 +312,7 @@ def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
             *plan.problems,
             f"it would fit with: {'; or '.join(ways_out(cfg, gpu)) or 'no single change'}",
         ]
-    # A resident trainer keeps only what there is room for.
+    # A resident trainer keeps only as much as fits, so plan without it.
     host_gb = make_plan(
         cfg.model_copy(update={"resident_trainer": False}), gpu, cfg.workload()
     ).host_gb
@@ -332,7 +336,7 @@ def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
 
 
 def _still_busy(cfg: MethodSettings, root: Path) -> list[str]:
-    """The problems that `busy` reports after engines that are ending had time to end."""
+    """The problems that `busy` reports once engines that are shutting down have had time to end."""
     until = time.monotonic() + BUSY_S
     while machine := Machine.here(root):
         if not (problems := busy(cfg, machine)) or time.monotonic() > until:
@@ -342,10 +346,8 @@ def _still_busy(cfg: MethodSettings, root: Path) -> list[str]:
 
 
 def busy(cfg: MethodSettings, machine: Machine) -> list[str]:
-    """Problems of GPUs without room for what the run loads on them.
-
-    That is an engine's share of the memory, or an update.
-    """
+    """Problems if a GPU has too little free memory for what the run loads on it: an engine's share
+    of the memory, or an update."""
     try:
         updates = make_plan(cfg, card(machine)).updates.values()
     except ValueError:  # an unknown shape
@@ -375,7 +377,7 @@ def busy(cfg: MethodSettings, machine: Machine) -> list[str]:
 
 
 def _shares(cfg: MethodSettings) -> list[float]:
-    """The share of each GPU's memory that engines take: first the players', then the judges'."""
+    """The share of each GPU's memory that engines take: first the players', then the judge's."""
     shares = list[float]()
     if cfg.engine.place == "local":
         shares += cfg.num_engines * cfg.engine.tensor_parallel * [cfg.engine.gpu_memory_utilization]
@@ -386,7 +388,7 @@ def _shares(cfg: MethodSettings) -> list[float]:
 
 
 def card(machine: Machine) -> GPU:
-    """A card with the smallest memory of the machine's; its speed does not matter here."""
+    """A card with the memory of the machine's smallest; its speed does not matter here."""
     return replace(
         UNKNOWN_GPU,
         name=f"{min(machine.gpus_gib, default=0):.0f} GiB",

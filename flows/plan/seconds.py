@@ -1,6 +1,7 @@
-"""Seconds of an iteration, by a roofline model.
+"""Seconds of an iteration, from a roofline model.
 
-GPUs reach stated shares of their published rates, and wait (`flows.plan.hardware.RATES`).
+GPUs reach given shares of their published rates, and otherwise wait
+(`flows.plan.hardware.RATES`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KINDS = ("generate", "train", "around updates", "load weights into engines")
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds of one kind, and those of them in which all GPUs work."""
+    """Seconds of one kind, and how many of them all GPUs are busy."""
 
     kind: str
     seconds: float
@@ -38,7 +39,7 @@ class Duration:
 
 @dataclass(frozen=True)
 class DecodingStep:
-    """Seconds of an engine's step, and those of them that the hardware needs."""
+    """Seconds of an engine's step, and how many of them the GPU is busy."""
 
     seconds: float
     busy: float
@@ -70,7 +71,8 @@ class Clock:
         }
 
     def _step(self, step: Step, workload: Workload) -> Iterator[Duration]:
-        """The parts of one pass through a step: its stages, swaps of weights, and the update."""
+        """Yield the parts of one pass through a step: its stages, swaps of weights, and the
+        update."""
         for conversations in step.conversations:
             yield self.generated(
                 conversations,
@@ -82,7 +84,7 @@ class Clock:
                 a.role.model != b.role.model
                 for a, b in pairwise((*step.conversations, *step.conversations[:1]))
             )
-            if step.update:  # the trained policy is loaded again even if no other model was
+            if step.update:  # the trained policy must be loaded even if no other model was used
                 swaps = max(swaps, 1)
             yield Duration(
                 "load weights into engines", swaps * self._exported(workload) / RATES.reload_gb_s
@@ -114,11 +116,11 @@ class Clock:
     ) -> Duration:
         """Seconds of a stage that samples `conversations` on all engines, with its tail.
 
-        The tail are the longest conversations, which run in small batches.
+        The tail consists of the longest conversations, which run in small batches.
         """
         engine = self.cfg.engine
         each = conversations.number / self.cfg.num_engines
-        # a group's conversations share the cache of their prompt
+        # a group's conversations share their prompt's KV cache
         own = lengths.prompt / conversations.n + lengths.whole - lengths.prompt
         room = engine_memory(self.shape, engine, self.gpu).cache_tokens / max(own, 1)
         batch = max(1.0, min(engine.max_num_seqs, each, room))
@@ -133,7 +135,7 @@ class Clock:
         prefill = flops / engine.tensor_parallel / (1e12 * self.gpu.tflops * RATES.prefill)
         in_tail = self._decode(max(1.0, batch / 8), context, adapter)
         tail = 2 * lengths.turns * lengths.sampled * in_tail.seconds
-        searches = 0.0  # beside the engine's steps
+        searches = 0.0  # these run at the same time as the engine's steps
         if lengths.added:
             searches = each * (lengths.turns - 1) * RATES.search_s
         return Duration(
@@ -163,13 +165,13 @@ class Clock:
         return DecodingStep(busy + RATES.decode_step_s + batch * RATES.decode_row_s, busy)
 
     def _attention(self, tokens: float) -> float:
-        """Mean FLOPs of a token's attention to the tokens before it, in a row of `tokens`."""
+        """Mean FLOPs of a token's attention to earlier tokens, in a row of `tokens`."""
         return 2 * self.shape.layers * self.shape.queries * tokens
 
     def trained(self, update: PlannedUpdate, workload: Workload) -> Duration:
-        """Seconds of an update's passes, forward and backward, and of scoring the KL reference.
+        """Seconds of an update's forward and backward passes, and of scoring the KL reference.
 
-        All processes work on rows of similar length at a time.
+        At any time, all processes work on rows of similar length.
         """
         s = update.settings
         ranks = self.cfg.trainer_processes
@@ -182,7 +184,7 @@ class Clock:
             together = answers_together(s, lengths, workload.group(trained.role.name))
             tokens = lengths.datum_tokens
             datums = trained.number * lengths.datums / together
-            # that share the prompt of the first
+            # tokens of the other answers, which share the first one's prompt
             answers = (together - 1) * (tokens - lengths.prompt)
             flops += datums * (tokens + answers) * passes * self.shape.active_params
             flops += (
@@ -196,7 +198,7 @@ class Clock:
         micro_batches = rows / ranks / s.micro_batch_size
         launches = micro_batches * self.shape.layers * RATES.layer_launch_s
         links = 0.0
-        # two gathers of the policy, one of the reference, and float32 gradients
+        # two gathers of the policy, one of the reference, and a reduction of float32 gradients
         if ranks > 1 and not s.lora:
             moved = 1e-9 * (2 * 2 + reference + 4) * self.shape.params
             links = micro_batches * self.nodes.gather_s(moved, ranks, self.gpu)
@@ -207,16 +209,16 @@ class Clock:
         return Duration("train", max(busy, launches, links) + scored, busy + scored)
 
     def _reference_bytes(self, settings: GRPOSettings) -> int:
-        """Bytes of the trainer's KL reference for each parameter: 0 if engines score it."""
+        """Bytes of the trainer's KL reference per parameter; 0 if engines score it."""
         if self.cfg.reference_by == "engine":
             return 0
         return reference_bytes(settings)
 
     def _passes(self, settings: GRPOSettings) -> int:
-        """FLOPs of an update for each parameter and token: 2 for a forward pass.
+        """FLOPs of an update per parameter and token.
 
-        Its backward pass takes 4, or 2 if weights are frozen beside an adapter; recomputation and
-        the reference are forward passes.
+        A forward pass takes 2, a backward pass 4, or 2 if an adapter is trained on frozen weights.
+        Recomputation and the reference are forward passes.
         """
         passes = 2 + 4
         if settings.lora:
@@ -228,14 +230,14 @@ class Clock:
         return passes
 
     def around(self, settings: GRPOSettings) -> float:
-        """Seconds of an update beside its passes, while GPUs wait.
+        """Seconds of an update outside its passes, in which GPUs wait.
 
-        Engines sleep and wake; weights and files move.
+        Engines sleep and wake up; weights and files move.
         """
         r = RATES
         gigabytes = 1e-9 * self.shape.params
         own = 2 * gigabytes / self.cfg.engine.tensor_parallel
-        # all engines fall asleep (copying to pinned memory) and wake at once
+        # all engines fall asleep (copying weights to pinned memory) at once, and wake up at once
         seconds = own / 20 + own / 25 + 1
         if not self.cfg.resident_trainer:
             seconds += r.start_s + r.end_s
@@ -244,7 +246,8 @@ class Clock:
         return seconds + self._around_adapter(settings)
 
     def _around_full(self, settings: GRPOSettings) -> float:
-        """With full weights each process reads and writes its own share of weights and moments."""
+        """Seconds for full weights: each process reads and writes its share of weights and
+        moments."""
         r = RATES
         ranks = self.cfg.trainer_processes
         gigabytes = 1e-9 * self.shape.params
@@ -259,13 +262,13 @@ class Clock:
             writers = ranks
         seconds = policy / writers * (1 / r.pageable_gb_s + 1 / r.save_gb_s)
         seconds += policy / (r.hash_gb_s * r.hash_threads)
-        # each process keeps its share in pinned memory; one alone copies empty weights
+        # each process keeps its share in pinned memory; a single process copies empty weights
         if self.cfg.resident_trainer:
             seconds += 2 * (12 + reference) * gigabytes / ranks / self.gpu.host_gb_s
             if ranks == 1:
                 seconds += whole / r.pageable_gb_s
             return seconds
-        # read whole, and sharded on the GPU
+        # weights are read whole, then sharded on the GPU
         seconds += whole / r.pageable_gb_s + whole / r.load_gb_s
         seconds += state / ranks * (1 / r.load_gb_s + 1 / r.pageable_gb_s)
         return seconds + state / ranks / r.pageable_gb_s + self._written(state)
@@ -286,13 +289,13 @@ class Clock:
         return 8e-9 * self.shape.params
 
     def _written(self, state: float) -> float:
-        """Seconds until each process has written its share, and the files are hashed."""
+        """Seconds until each process has written its share and the files are hashed."""
         return state / self.cfg.trainer_processes / RATES.save_gb_s + state / (
             RATES.hash_gb_s * RATES.hash_threads
         )
 
     def _around_adapter(self, settings: GRPOSettings) -> float:
-        """With adapters every update reads the base; adapter and moments are small."""
+        """Seconds for adapters: every update reads the base; adapter and moments are small."""
         assert settings.lora is not None
         r = RATES
         base = 2e-9 * self.shape.params
@@ -305,8 +308,8 @@ class Clock:
 
 
 def answers_together(settings: GRPOSettings, lengths: Lengths, group: float) -> float:
-    """How many answers share a prompt in one row: as many of the `group` answers to it as
-    `settings.shared_prompt_tokens` has room for, at least 1."""
+    """How many answers share a prompt in one row: as many of a prompt's `group` answers as fit into
+    `settings.shared_prompt_tokens`, but at least 1."""
     if settings.shared_prompt_tokens is None or lengths.by_turn:
         return 1.0
     answer = lengths.whole - lengths.prompt

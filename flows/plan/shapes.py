@@ -1,4 +1,4 @@
-"""The shape of a model: how many parameters of each kind it has, from its configuration alone."""
+"""The shape of a model: its number of parameters of each kind, from its configuration alone."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder of attention and gated MLPs, or mixtures of them.
+    """A decoder with attention and gated MLPs, or mixtures of such experts.
 
-    `queries` and `keys` are heads times their width.
+    `queries` and `keys` are the numbers of heads times their width.
     """
 
     family: str
     layers: int
     hidden: int
-    intermediate: int  # of one expert if there are several
+    intermediate: int  # of a single expert if there are several
     queries: int
     keys: int
     head: int
@@ -67,7 +67,7 @@ class Shape:
 
     @property
     def expert_params(self) -> int:
-        """One expert of a layer, or its only MLP."""
+        """The parameters of one expert of a layer, or of its only MLP."""
         return 3 * self.hidden * self.intermediate
 
     @property
@@ -80,7 +80,8 @@ class Shape:
 
     @property
     def engine_matrices(self) -> tuple[int, ...]:
-        """A layer's large matrices in vLLM: those that read the same input are fused."""
+        """The sizes of a layer's large matrices in vLLM, which fuses those that read the same
+        input."""
         mlp = self.experts * self.hidden * self.intermediate
         return (
             self.hidden * (self.queries + 2 * self.keys),
@@ -91,7 +92,7 @@ class Shape:
 
     @property
     def table_params(self) -> int:
-        """The input embedding; the head has as many, either its own or the same."""
+        """The parameters of the input embedding; the head has as many, its own or shared ones."""
         return self.vocab * self.hidden
 
     @property
@@ -108,7 +109,7 @@ class Shape:
 
     @property
     def active_params(self) -> int:
-        """Parameters that take part in one token's forward pass."""
+        """The number of parameters used in one token's forward pass."""
         unused = (self.experts - self.experts_used) * self.expert_params
         return self.layers * (self.layer_params - unused) + self.table_params
 
@@ -118,9 +119,9 @@ class Shape:
         return 2 * 2 * self.layers * self.keys
 
     def adapter_params(self, rank: int, targets: tuple[str, ...] | str) -> int:
-        """Parameters of a LoRA adapter.
+        """The number of parameters of a LoRA adapter.
 
-        In a mixture of experts "all-linear" counts attention alone, as engines reserve room.
+        In a mixture of experts, "all-linear" counts only attention, for which engines reserve room.
         """
         names = tuple(name for name in PROJECTIONS if name in targets)
         if targets == "all-linear":
@@ -141,9 +142,10 @@ class UnknownShape(ValueError):
 
 @lru_cache(maxsize=32)
 def shape_of(model: str) -> Shape:
-    """The shape of a model folder, or of a hub name that the table knows or this machine has.
+    """The shape of a model given by its folder, or by a hub name that the table lists or this
+    machine has cached.
 
-    Raises UnknownShape.
+    Raises UnknownShape if it is unknown.
     """
     try:
         return Shape.of(_config(model))
@@ -171,7 +173,7 @@ def _config(model: str) -> dict[str, Any]:
 
 
 def _snapshot(model: str) -> Path | None:
-    """The newest snapshot of a hub name in this machine's cache; the hub is not asked."""
+    """The latest snapshot of a hub name in this machine's cache, or None; does not ask the hub."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     folder = Path(HF_HUB_CACHE, f"models--{model.replace('/', '--')}", "snapshots")

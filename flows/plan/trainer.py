@@ -1,8 +1,8 @@
 """The peak memory of an update on each GPU, by kind, computed without loading anything.
 
-Persistent state is counted; the rest follows the libraries: FSDP2 gathers a layer while it computes
-with another, TRL's head keeps a float32 gradient of its weights, a checkpointed layer is
-recomputed. The bytes that one layer's backward pass keeps for a token were fitted to runs of those
+Persistent state is counted; the rest models what the libraries do: FSDP2 gathers one layer while it
+computes with another, TRL's head keeps a float32 gradient of its weights, and a checkpointed layer
+is recomputed. The bytes per token that a layer's backward pass keeps were fitted to runs of these
 libraries on tensors without data (`tests/support/fake_update.py`), which a test repeats.
 """
 
@@ -15,27 +15,29 @@ from flows.plan.hardware import GIB, GPU, OVERHEADS
 from flows.plan.shapes import Shape
 from tasks.training.grpo import GRPOSettings
 
-TILE = 4096, 32768  # tokens and words of which TRL's head computes logits at a time, in float32
-# bytes for each pair of a row's tokens: masks of layers with a sliding window
+TILE = 4096, 32768  # tokens and vocabulary entries per tile of TRL's head, whose logits are float32
+# bytes per pair of a row's tokens: masks of layers with a sliding window
 WINDOW_MASKS = {"olmo3": 3}
-# for each token: bytes by width of the MLP, of the hidden state, and of queries and keys together.
+# bytes per token and unit of width: of the MLP, of the hidden state, and (below) of queries and
+# keys together
 BACKWARD = {"full": (12.0, 18.2), "lora": (14.17, 28.4)}
 ATTENTION = {
-    "full": {"qwen3": 10.0, "qwen3_moe": 10.0, "olmo3": 15.1},  # norms of queries and keys
+    "full": {"qwen3": 10.0, "qwen3_moe": 10.0, "olmo3": 15.1},  # with norms of queries and keys
     "lora": {"qwen3": 9.2, "qwen3_moe": 10.0, "olmo3": 8.8},
 }
 PLAIN_ATTENTION = {"full": 4.0, "lora": 5.0}
-# to a shared prompt: in the layer being computed, each has a copy of the prompt's keys and values
+# answers per shared prompt: each has a copy of the prompt's keys and values in the current layer
 ANSWERS = 8
-LORA_MIXTURE = 1.09  # what an adapter adds in a mixture of experts
-ROUTED = 8.2  # by what a token's experts copy of the hidden state, and by their widths
+LORA_MIXTURE = 1.09  # factor for an adapter in a mixture of experts
+# bytes per token, per used expert and unit of width: its copy of the hidden state, and its MLP
+ROUTED = 8.2
 
 
 @dataclass(frozen=True)
 class UpdateMemory:
-    """GiB of each GPU: by phase, and by kind in the largest phase.
+    """GiB on each GPU: by phase, and by kind in the largest phase.
 
-    `needed` adds what is not in tensors.
+    `needed` includes memory outside tensors.
     """
 
     phases: dict[str, float]
@@ -45,19 +47,19 @@ class UpdateMemory:
 
     @property
     def tensors(self) -> float:
-        """GiB of each GPU that tensors take in the largest phase."""
+        """GiB of tensors on each GPU in the largest phase."""
         return sum(self.kinds.values())
 
     def fits(self, gpu: GPU) -> bool:
-        """Whether a card of this kind has the memory that is needed."""
+        """Whether a card of this kind has enough memory."""
         return self.needed <= gpu.memory_gib
 
 
 def update_memory(shape: Shape, settings: GRPOSettings, *, ranks: int, tokens: int) -> UpdateMemory:
-    """Memory of an update's longest row, of `tokens`, on each of `ranks` GPUs.
+    """The memory of an update for its longest row, of `tokens`, on each of `ranks` GPUs.
 
-    It is that of the second micro-batch and later ones. Several GPUs shard full weights and copy an
-    adapter's base.
+    It applies from the second micro-batch on. Several GPUs shard full weights, but each has a copy
+    of an adapter's base.
 
     Raises ValueError for an adapter on every linear module of a mixture of experts.
     """
@@ -78,14 +80,15 @@ def update_memory(shape: Shape, settings: GRPOSettings, *, ranks: int, tokens: i
 
 
 def reference_bytes(settings: GRPOSettings) -> int:
-    """Bytes of the KL reference for each parameter: it is in bfloat16 on the host; 0 without it."""
+    """Bytes per parameter of the KL reference, which is in bfloat16 on the host; 0 without one."""
     if settings.beta:
         return 2
     return 0
 
 
 def trained_params(shape: Shape, settings: GRPOSettings) -> int:
-    """Parameters that an update changes. Raises ValueError for an adapter on every expert."""
+    """The number of parameters that an update changes. Raises ValueError for an adapter on every
+    expert."""
     if settings.lora is None:
         return shape.params
     if shape.experts > 1 and settings.lora.targets == "all-linear":
@@ -97,9 +100,9 @@ def trained_params(shape: Shape, settings: GRPOSettings) -> int:
 
 
 def _persistent(shape: Shape, settings: GRPOSettings, ranks: int) -> dict[str, float]:
-    """Bytes that stay through the update, by kind.
+    """Bytes that stay allocated throughout the update, by kind.
 
-    What is trained is in float32, what is not in the settings' dtype.
+    Trained parameters are in float32, frozen ones in the settings' dtype.
     """
     frozen = 4
     if settings.dtype == "bfloat16":
@@ -126,16 +129,17 @@ def _persistent(shape: Shape, settings: GRPOSettings, ranks: int) -> dict[str, f
 def _phases(
     shape: Shape, settings: GRPOSettings, ranks: int, tokens: int
 ) -> dict[str, dict[str, float]]:
-    """Bytes beside the persistent ones, by phase and kind.
+    """Bytes in addition to the persistent ones, by phase and kind.
 
-    Phases are the reference's forward pass, the head's backward pass and a layer's.
+    The phases are the forward pass of the reference, the backward pass of the head, and that of a
+    layer.
     """
     total = tokens * settings.micro_batch_size
     state = 2 * total * shape.hidden
     layer = total * _backward_bytes(shape, settings)
     if settings.shared_prompt_tokens:
         layer += 2 * 2 * shape.keys * ANSWERS * total
-    # with checkpoints every layer keeps its input, and one layer is recomputed at a time
+    # with checkpointing, every layer keeps its input, and one layer at a time is recomputed
     if settings.gradient_checkpointing:
         checkpoints = shape.layers * state
         computed = layer
@@ -153,7 +157,7 @@ def _phases(
             "layer, backward": {"activations": checkpoints + computed + masks},
         }
     own_gradient = 2 * shape.hidden * shape.intermediate * shape.experts
-    if ranks == 1:  # autocast keeps the weights that it has cast
+    if ranks == 1:  # autocast caches the weights that it has cast
         cast = 2 * (shape.params - shape.table_params)
         return {
             "head, backward": {
@@ -167,7 +171,7 @@ def _phases(
             },
         }
     if shape.tied:
-        # the table is the head, too: it stays gathered while layers compute
+        # the embedding is also the head, so it stays gathered while layers compute
         outer = head
         head_in_layers = head
         reduced = 2 * one
@@ -197,7 +201,7 @@ def _phases(
 
 
 def _backward_bytes(shape: Shape, settings: GRPOSettings) -> float:
-    """Peak bytes per token of a layer's recomputation and backward pass, without its checkpoint."""
+    """Peak bytes per token in a layer's recomputation and backward pass, without its checkpoint."""
     kind = "lora" if settings.lora else "full"
     by_mlp, by_hidden = BACKWARD[kind]
     attention = ATTENTION[kind].get(shape.family, PLAIN_ATTENTION[kind]) * (
