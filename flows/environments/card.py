@@ -1,5 +1,5 @@
-"""The card of an exported environment: what the tasks are, how they were kept, and what is known
-about them."""
+"""The card of an exported environment: what its tasks are, how they were selected, and what is
+known about them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from warehouse.provenance import NO_DRY_RUN, DryRun, by_reason, made_with, stale
 from warehouse.publish import QUERIES, cell
 from warehouse.store import Store
 
-# of all documents of the run; a source is often a line of a file
+# covers all documents of the run; a source is often a line of a file
 LICENCES = """
     select licence, count(*) as n, min(source) as first
     from documents where run = $run and dropped_reason is null
@@ -35,11 +35,11 @@ def card_of(
     checked: DryRun = NO_DRY_RUN,
     certificate: Sequence[Share] = (),
 ) -> str:
-    """The card, a README.md with a header in YAML: gates, first reasons of dropped candidates,
-    lineage, audit and licences.
+    """The text of the card, a README.md with a YAML header: gates, first reasons why candidates
+    were dropped, lineage, audit and licences.
 
     `kind`: the format of the files that it describes. `checked`: which of the run's tables a dry
-    run would rebuild. `certificate`: the shares of valid tasks, by who judged them.
+    run would rebuild. `certificate`: the shares of valid tasks, by auditor.
     """
     run = environment.run
     lake = Lake(store)

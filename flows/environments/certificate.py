@@ -1,8 +1,8 @@
-"""The certificate of a run's tasks: the share that is valid, with its interval, by who judged.
+"""The certificate of a run's tasks: the share of valid tasks, with its interval, by auditor.
 
-It rests on what the run stored: the auditor's verdicts on random samples of the tasks that passed
-(`models.auditor`, `audit.tasks`), people's labels of tasks from the viewer's label page, and the
-truth in the built-in worlds. Nothing is sampled here.
+It is computed from what the run stored: the auditor's verdicts on random samples of the tasks that
+passed (`models.auditor`, `audit.tasks`), people's labels of tasks from the viewer's label page, and
+the truth in built-in worlds. Nothing is sampled here.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from warehouse.schemas import Row
 from warehouse.store import Store
 
 PEOPLE = "people"
-Z = 1.959963984540054  # of a 95 % interval
+Z = 1.959963984540054  # normal quantile of a 95 % interval
 VERDICTS = """
     select task_id, bool_and(passed) as valid
     from gates where run = $run and gate = $auditor and passed is not null
     group by task_id
 """
-# one opinion for each task: valid or not as most labellers say; a tie says nothing
+# one opinion per task, that of most labellers; a task with a tie is left out
 LABELS = """
     with latest as (
         select subject, labeller, arg_max(opinion, labelled_at) as opinion
@@ -51,8 +51,10 @@ PASSED = """
 
 @dataclass(frozen=True)
 class Share:
-    """`valid` of `n` judged tasks, by `auditor`; `of` says which tasks: kept ones, or those that a
-    gate passed or refused."""
+    """According to `auditor`, `valid` of `n` judged tasks are valid.
+
+    `of` says which tasks: kept ones, or those that a gate passed or refused.
+    """
 
     auditor: str
     of: str
@@ -61,7 +63,7 @@ class Share:
 
     @property
     def share(self) -> float:
-        """The share that is valid, 0..1."""
+        """The share of valid tasks, 0..1."""
         return self.valid / self.n
 
     @property
@@ -76,7 +78,7 @@ class Share:
 
 
 def wilson(valid: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share (1927, JASA 22): never outside 0..1, and right for small n.
+    """Wilson's 95 % interval of a share (1927, JASA 22): within 0..1, and accurate for small n.
 
     Raises ValueError for n = 0.
 
@@ -94,10 +96,10 @@ def wilson(valid: int, n: int) -> tuple[float, float]:
 
 
 def certificate(store: Store, run: str, kept: Collection[str]) -> list[Share]:
-    """The valid share of the tasks `kept`, given by their ids, by each that judged some; then, for
-    each gate, of the tasks that it passed and refused, as far as these were judged.
+    """The share of valid tasks among the tasks with the ids `kept`, by each auditor that judged
+    some; then, for each gate, among the judged tasks that it passed and that it refused.
 
-    In a built-in world the first share is of all tasks that passed, by the truth.
+    In a built-in world, the first share is that of all tasks that passed, according to the truth.
     """
     lake = Lake(store)
     judged_by = {
@@ -118,8 +120,8 @@ def certificate(store: Store, run: str, kept: Collection[str]) -> list[Share]:
 
 
 def _by_truth(rows: Iterable[Row]) -> Iterator[Share]:
-    """All tasks that passed, by what is true in a built-in world: a leak is a task that should not
-    have passed."""
+    """The share for all tasks that passed, according to the truth in a built-in world: a leak is a
+    task that should not have passed."""
     rows = list(rows)
     n = sum(row["n"] for row in rows)
     num_leaks = round(sum(row["n"] * row["score"] for row in rows))

@@ -1,8 +1,8 @@
-"""Copy the code that functions reach, so that it runs where this project is not installed.
+"""Copy the code that functions need, so it runs where this project is not installed.
 
-Only the definitions that are reached are copied, each module into one file; what they import from
-elsewhere stays an import. Copies are word for word but for imports within the project, so that a
-copied rule and the rule itself cannot differ.
+Only definitions that are reached are copied, each module into one file; imports of other packages
+stay imports. Except for imports within the project, copies are verbatim, so a copied rule cannot
+differ from the original.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from warehouse.code import PACKAGES
 
-ROWS = "warehouse"  # its names stand in annotations only: a row is a dict there
+ROWS = "warehouse"  # its names occur only in annotations; in a copy, a row is a plain dict
 HEADER = '"""Copied from {module} of selfplay-flows; Apache-2.0."""\n\n'
 
 
@@ -29,14 +29,14 @@ class CopiedCode:
     """The definitions to copy, by module."""
 
     names_of: dict[str, set[str]] = field(default_factory=dict)
-    # what expressions name, and the module of each
+    # the functions that expressions name, with their modules
     named: dict[str, str] = field(default_factory=dict)
 
     def expression(self, value: Any) -> str:
-        """Python source that makes `value`, which may be a function, a partial of one, a container
-        of these, or a constant.
+        """Python source for `value`: a function, a partial of one, a container of these, or a
+        constant.
 
-        The functions are copied too. Raises ValueError for anything else.
+        Its functions are copied too. Raises ValueError for anything else.
 
         >>> from functools import partial
         >>> from tasks.readers.tags import last_element
@@ -69,7 +69,7 @@ class CopiedCode:
         )
 
     def files(self) -> dict[str, str]:
-        """The text of each file of copied code, by its name."""
+        """The text of each file of copied code, by file name."""
         return {
             f"{file_of(module)}.py": _module(module).text(names)
             for module, names in sorted(self.names_of.items())
@@ -77,7 +77,7 @@ class CopiedCode:
 
     @property
     def needs(self) -> set[str]:
-        """The packages outside Python and this project that the copies import."""
+        """The third-party packages that the copies import."""
         return {
             package
             for module, names in self.names_of.items()
@@ -86,17 +86,17 @@ class CopiedCode:
         }
 
     def imports(self) -> list[str]:
-        """Lines that import every function that an expression names."""
+        """Lines that import the functions named by expressions."""
         return [
             f"from .copied.{file_of(module)} import {name}"
             for name, module in sorted(self.named.items())
         ]
 
     def reach(self, module: str, name: str) -> None:
-        """Copy a definition of a module, and all of the project that it reaches.
+        """Copy a definition from a module, and everything in the project that it needs.
 
-        Raises ValueError for a function within another or a lambda, for a name that the module does
-        not define, and for a function that imports the project when it is called.
+        Raises ValueError for a nested function or a lambda, for a name that the module does not
+        define, and for a function that imports the project when it is called.
         """
         if "<locals>" in name or "<lambda>" in name:
             raise ValueError(f"{module}.{name}: only functions of a module can be copied")
@@ -117,7 +117,7 @@ class CopiedCode:
 
 
 def file_of(module: str) -> str:
-    """The file of a module's copy.
+    """The name, without `.py`, of the file with a module's copy.
 
     >>> file_of("tasks.readers.boxed")
     'tasks_readers_boxed'
@@ -129,7 +129,7 @@ def file_of(module: str) -> str:
 class _Import:
     """Where an imported name comes from.
 
-    `name` is what it is called there; None if the import is of the module itself.
+    `name` is its name in that module; None if the module itself is imported.
     """
 
     module: str
@@ -142,7 +142,7 @@ class _Import:
 
     @property
     def line(self) -> str:
-        """The import in a copy."""
+        """The import statement in a copy."""
         renamed = "" if self.alias == self.name else f" as {self.alias}"
         if self.name is None and self.is_ours:
             return f"from . import {file_of(self.module)} as {self.alias}"
@@ -154,7 +154,7 @@ class _Import:
 
 @dataclass(frozen=True)
 class _Definition:
-    """A statement at the top of a module, with the comments above it, and what it mentions."""
+    """A top-level statement of a module with the comments above it, and what it mentions."""
 
     text: str
     mentions: frozenset[str]
@@ -173,7 +173,7 @@ class _Module:
     imports: Mapping[str, _Import]
 
     def reaches(self, name: str) -> Iterator[tuple[str, str]]:
-        """What a definition mentions of this project, as (module, name)."""
+        """What a definition uses from this project, as (module, name)."""
         definition = self.definitions[name]
         for mention in definition.mentions - {name}:
             if mention in self.definitions:
@@ -187,7 +187,7 @@ class _Module:
                         yield imported.module, attribute
 
     def outside(self, names: set[str]) -> Iterator[str]:
-        """The packages outside this project that definitions import."""
+        """The packages outside this project that the definitions of `names` import."""
         for name in names:
             definition = self.definitions[name]
             yield from definition.imports_within
@@ -232,7 +232,8 @@ def _module(name: str) -> _Module:
 
 
 def _imports(statement: ast.stmt) -> Iterator[_Import]:
-    """The imports of a statement; a name that its module itself imports comes from its origin."""
+    """The imports of a statement; a name that its module only re-exports is traced to its
+    origin."""
     if isinstance(statement, ast.Import):
         for alias in statement.names:
             yield _Import(alias.name, None, alias.asname or alias.name)
@@ -250,7 +251,7 @@ def _imports(statement: ast.stmt) -> Iterator[_Import]:
 
 
 def _origin(module: str, name: str, called: str) -> _Import:
-    """Where a name is defined that `module` defines or imports."""
+    """Where a name that `module` defines or imports is defined."""
     for statement in ast.parse(inspect.getsource(importlib.import_module(module))).body:
         for imported in _imports(statement):
             if imported.alias == name and imported.name is not None:
@@ -275,7 +276,7 @@ def _definition(statement: ast.stmt, text: str) -> _Definition:
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement at the top of a module defines.
+    """The names that a top-level statement defines.
 
     A call such as `logging.getLogger(...).setLevel(...)` defines none and is not copied.
     """

@@ -25,7 +25,7 @@ from warehouse.draft import hash_json
 from warehouse.schemas import ANSWERS, RUBRICS, TASKS, Row
 
 TEST_SHARE = 0.1
-# what a task says to a scorer, beside its id
+# the columns of a task, besides its id, that scorers see
 TASK_COLUMNS = (
     "text",
     "reference",
@@ -35,16 +35,16 @@ TASK_COLUMNS = (
     "task_type",
     "difficulty",
 )
-# stands in prompts where the run showed its own syntax of a search
+# replaces the run's own search syntax in prompts
 TOOL_EXAMPLE = "call the tool `search` with the words to look for"
-JUDGE_SEES = {"task", "answer", "criterion"}  # what a judge's template may name
+JUDGE_SEES = {"task", "answer", "criterion"}  # variables that a judge's template may use
 
 
 @dataclass(frozen=True)
 class Judge:
     """A judge of one criterion: its template, how its reply is read, and how it was sampled.
 
-    `min_coverage`: the share of a rubric's criteria that need a readable verdict.
+    `min_coverage`: the minimum share of a rubric's criteria that need a readable verdict.
     """
 
     template: str
@@ -57,11 +57,11 @@ class Judge:
 
 @dataclass(frozen=True)
 class Scorer:
-    """How a reply becomes an answer, and how an answer is scored: by a rule, or by a judge with the
+    """How an answer is read from a reply, and how it is scored: by a rule, or by a judge with the
     task's rubric.
 
-    `whole`: a reply that was cut off is malformed. `instructions`: the prompt's own words, which
-    are no answer.
+    `whole`: a truncated reply is malformed. `instructions`: the prompt's own words, which do not
+    count as an answer.
     """
 
     read: Callable[[str], str]
@@ -73,9 +73,9 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Search:
-    """The search that answers used: the folder of its index, and how much of it a query returns.
+    """The search that answers used: the folder of its index, and how much a query returns.
 
-    `example`: how the prompts tell the policy to search, which a call of a tool replaces.
+    `example`: the text in the prompts that shows the policy how to search; a tool call replaces it.
     """
 
     index: Path
@@ -89,17 +89,17 @@ class Environment:
     """Tasks with their prompts, and their scorer.
 
     A task has `task_id`, `messages`, `split`, `document_id`, the columns of `TASK_COLUMNS`, and
-    `criteria` where a judge scores. `left_out` counts kept tasks that cannot be scored this way,
-    by the reason.
+    `criteria` if a judge scores it. `left_out` counts, by reason, kept tasks that this scorer
+    cannot score.
     """
 
     run: str
     tasks: Sequence[Row]
     scorer: Scorer
     left_out: Mapping[str, int] = field(default_factory=dict)
-    search: Search | None = None  # not set if it is left out
-    searches: bool = False  # whether the run's policy searched
-    votes: bool = False  # whether the run's rewards also rest on votes, which are left out
+    search: Search | None = None  # None if the search is left out
+    searches: bool = False  # whether the run's policy could search
+    votes: bool = False  # whether the run's rewards also depend on votes, which are left out
 
 
 def environment_of(
@@ -110,13 +110,13 @@ def environment_of(
     without_search: bool = False,
     without_votes: bool = False,
 ) -> Environment:
-    """The kept tasks of a recorded run; the first `most` of them.
+    """The environment with the kept tasks of a recorded run, or the first `most` of them.
 
-    `without_search`: also tasks whose answers searched documents, although no other loader searches
-    these. `without_votes`: with the rule alone, although rewards also rest on votes.
+    `without_search`: leave out the search, even if answers used it. `without_votes`: score by the
+    rule alone, even if rewards also depend on votes.
 
     Raises ValueError, with what to do, if the run has no filter, no kept task, or no scorer that
-    can leave the project.
+    can be exported.
     """
     kept = kept_ids(recording)
     if not kept:
@@ -161,21 +161,21 @@ def environment_of(
 
 
 def has_votes(recording: Recording) -> Iterator[bool]:
-    """Of each computation of rewards from comparisons, whether votes were part of it."""
+    """For each stage that computed rewards from comparisons, whether it also used votes."""
     for call in recording.scored("matches"):
         yield bool(call.tables("votes"))
 
 
 def has_search(recording: Recording, reading: Call) -> bool:
-    """Whether the rollouts could search from which the call `reading` read its answers."""
+    """Whether search was available in the rollouts from which the call `reading` read answers."""
     [rollouts] = reading.tables("rollouts")
     return recording.calls[rollouts.address].arguments["dialogue"].search is not None
 
 
 def search_of(recording: Recording, reading: Call) -> Search:
-    """The search of the rollouts from which the call `reading` read its answers.
+    """The search in the rollouts from which the call `reading` read answers.
 
-    Raises ValueError for a search that ranks by embeddings, which need their model.
+    Raises ValueError for a search that ranks by embeddings, which would need their model.
     """
     [rollouts] = reading.tables("rollouts")
     [prompts] = reading.tables("prompts")
@@ -198,9 +198,9 @@ def search_of(recording: Recording, reading: Call) -> Search:
 
 
 def with_tool(messages: list[Row] | None, search: Search | None) -> list[Row] | None:
-    """The messages, in which a call of the tool `search` replaces the run's own way to search.
+    """The messages, with a call of the tool `search` in place of the run's own search syntax.
 
-    A prompt that does not say how to search is left as it is.
+    A prompt that does not show how to search is unchanged.
     """
     if messages is None or search is None:
         return messages
@@ -211,10 +211,10 @@ def with_tool(messages: list[Row] | None, search: Search | None) -> list[Row] | 
 
 
 def why_not_exported(row: Row, scorer: Scorer, *, is_answered: bool) -> str | None:
-    """Why a task cannot be scored outside of the project: it has no prompt by which the scorer's
-    answers were asked for, no rubric for a judge, or no reference for a rule. None if it can.
+    """Why a task cannot be scored outside the project; None if it can.
 
-    `is_answered`: whether the run has answers to it, of any scorer.
+    It may lack a prompt whose answers this scorer scored, a rubric for a judge, or a reference for
+    a rule. `is_answered`: whether the run has any answers to it, whatever their scorer.
     """
     if row["messages"] is None and is_answered:
         return "its answers have another scorer, which is not exported"
@@ -228,7 +228,7 @@ def why_not_exported(row: Row, scorer: Scorer, *, is_answered: bool) -> str | No
 
 
 def kept_ids(recording: Recording) -> list[str]:
-    """The ids of all tasks that the run's filters kept, each once, in the run's order."""
+    """The distinct ids of all tasks that the run's filters kept, in the run's order."""
     ids = dict[str, None]()
     for table in recording.filtered():
         for row in table.rows():
@@ -241,11 +241,11 @@ def kept_ids(recording: Recording) -> list[str]:
 
 
 def find_scorer(recording: Recording, without_votes: bool = False) -> tuple[Scorer, list[Call]]:
-    """The scorer that rewards rest on, and the calls that read answers for it.
+    """The scorer on which rewards are based, and the calls that read answers for it.
 
-    A run that scores in several ways has the scorer of most tables. Raises ValueError if answers
-    are neither compared with a reference nor judged by a rubric, or, unless `without_votes`, if
-    votes can make an answer right that the comparison finds wrong.
+    If the run scores in several ways, this is the scorer of most tables. Raises ValueError if
+    answers are neither compared with a reference nor judged by a rubric or, unless `without_votes`,
+    if votes can overrule the comparison.
     """
     by_identity: dict[str, tuple[Scorer, list[Call]]] = {}
     for call in recording.scored("judgments"):
@@ -261,7 +261,7 @@ def find_scorer(recording: Recording, without_votes: bool = False) -> tuple[Scor
             for answers in matching.tables("answers"):
                 reading = recording.calls[answers.address]
                 compare = matching.arguments.get("compare")
-                # what is judged by running programs has no rule of task and answer to copy
+                # a scorer that runs programs has no rule of task and answer that could be copied
                 if compare is None:
                     continue
                 _add(by_identity, scorer_of(reading, compare=compare), reading)
@@ -292,7 +292,7 @@ def scorer_of(
     compare: Callable[[Row, str], Any] | None = None,
     judge: Judge | None = None,
 ) -> Scorer:
-    """The scorer of the answers that the call `reading` read, by the rule `compare` or by `judge`.
+    """The scorer, with the rule `compare` or with `judge`, of answers read by the call `reading`.
 
     Raises ValueError for a reader of whole rollouts, which needs more than the reply's text.
     """
@@ -309,7 +309,7 @@ def scorer_of(
 
 
 def judge_of(recording: Recording, scoring: Call) -> Judge:
-    """The judge whose `judgments` the reward of the call `scoring` took.
+    """The judge whose `judgments` the call `scoring` used for rewards.
 
     Raises ValueError if its prompt shows more than the task, the answer and the criterion.
     """
@@ -345,11 +345,10 @@ def judge_of(recording: Recording, scoring: Call) -> Judge:
 def prompts_of(
     recording: Recording, answers_calls: Sequence[Call], scorer: Scorer
 ) -> dict[str, list[Row]]:
-    """The messages by which each task was answered, by its id, in the calls `answers_calls` that
-    read answers for the scorer.
+    """By task id, the messages to which the scorer's answers, read by `answers_calls`, reply.
 
-    Answers elsewhere in the run count too if they were read alike and asked by the same role: tasks
-    that were kept but not trained on were only answered there.
+    Other answers in the run count too if they were read by the same reader: tasks that were kept
+    but not trained on were answered only there.
     """
     alike = hash_json(describe(answers_calls[0].arguments["reader"]))
     messages_of: dict[str, list[Row]] = {}
@@ -366,8 +365,8 @@ def prompts_of(
 
 
 def tasks_by_id(recording: Recording) -> dict[str, Row]:
-    """What scorers and cards need of every readable task, by its id: the columns `TASK_COLUMNS`,
-    `document_id`, and the ids of all `documents` behind it."""
+    """What scorers and cards need to know of every readable task, by its id: the columns
+    `TASK_COLUMNS`, `document_id`, and the ids of all `documents` behind the task."""
     return {
         row["task_id"]: {
             **{name: row.get(name) for name in TASK_COLUMNS},
@@ -381,7 +380,7 @@ def tasks_by_id(recording: Recording) -> dict[str, Row]:
 
 
 def documents_behind(task: Row) -> list[str]:
-    """The ids of the document that a task was made from and of its evidence, each once."""
+    """The distinct ids of the document that a task was made from and of its evidence."""
     evidence: list[str] = task.get("evidence") or []
     if task["document_id"] is None:
         return list(dict.fromkeys(evidence))
@@ -389,8 +388,8 @@ def documents_behind(task: Row) -> list[str]:
 
 
 def labels_by_id(recording: Recording, answers_calls: Sequence[Call]) -> dict[str, str]:
-    """The label of every task, by its id, that the answers of `answers_calls` are compared with in
-    place of a reference."""
+    """By task id, the label that the answers of `answers_calls` are compared with in place of a
+    reference."""
     read = {call.table.address for call in answers_calls}
     label_of: dict[str, str] = {}
     for call in recording.scored("matches"):
@@ -410,8 +409,8 @@ def answered_ids(recording: Recording) -> set[str]:
 
 
 def criteria_by_id(recording: Recording) -> dict[str, list[Row]]:
-    """The criteria of every task that has a rubric, by the task's id, in order, with their
-    weights."""
+    """The criteria, in order and with their weights, of every task that has a rubric, by the
+    task's id."""
     criteria: dict[str, list[Row]] = defaultdict(list)
     for call in recording.of(RUBRICS):
         for row in call.table.rows():
@@ -430,11 +429,11 @@ def criteria_by_id(recording: Recording) -> dict[str, list[Row]]:
 
 
 def with_splits(rows: Sequence[Row]) -> Iterator[Row]:
-    """The tasks with their splits: a tenth is for testing, and no document is behind tasks of both.
+    """Assign the tasks to splits: about a tenth to testing, with no document behind tasks of both.
 
-    Tasks that share a document, even through others, are in one split. Which split does not depend
-    on the other tasks as long as these bring no new connection: it hashes the smallest name of the
-    connected documents, or the task's own id.
+    Tasks that share a document, even indirectly through other tasks, are in one split. The split is
+    a hash of the smallest name among the connected documents, or of the task's own id, so it does
+    not depend on other tasks unless they add a connection.
     """
     root_of: dict[str, str] = {}
 

@@ -1,8 +1,8 @@
-"""Tasks of other loaders as a file of questions, for every method and benchmark that takes one.
+"""Import tasks of other loaders as a file of questions, for any method or benchmark that takes one.
 
-A row of the file has `question`; `answers`, if the task states a reference; `options`, if it offers
-some; and `id`. What a foreign scorer does beyond comparing with a reference is not imported: the
-project's own rule compares.
+A row of the file has `id`, `question`, `answers` if the task states a reference, and `options` if
+it offers any. The other loader's scorer is not imported: the project's own rule compares answers
+with the reference.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ REFERENCES = (
     "target",
     "solution",
 )
-REQUEST = "responses_create_params"  # of every row of NeMo Gym
-NESTED = ("task", "info", "verifier_metadata", "reward_model")  # where references may stand
-# Runs in the interpreter that has verifiers: prints a task a line.
+REQUEST = "responses_create_params"  # a column of every NeMo Gym row
+NESTED = ("task", "info", "verifier_metadata", "reward_model")  # columns that may hold references
+# Runs in the interpreter that has verifiers: prints one task per line.
 DUMP = """
 import json, sys
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
@@ -40,9 +40,9 @@ for task in taskset.take(limit):
 
 
 def from_nemo_gym(file: Path) -> list[Row]:
-    """The questions of a file of NeMo Gym.
+    """The questions in a NeMo Gym file.
 
-    Raises ValueError for a file that is none, naming its columns, and for a row without a prompt,
+    Raises ValueError for another kind of file, naming its columns, and for a row without a prompt,
     naming the row.
     """
     rows = list(read_rows(file))
@@ -71,8 +71,9 @@ def from_verifiers(
 ) -> list[Row]:
     """The questions of an installed verifiers taskset.
 
-    `python`: an interpreter that has verifiers and the taskset; `settings`: of the taskset, such as
-    a split. Raises ValueError, with the last line of what went wrong, if it does not load.
+    `python`: an interpreter that has verifiers and the taskset. `settings`: settings of the
+    taskset, such as a split. Raises ValueError, with the last line of the error, if it does not
+    load.
     """
     done = subprocess.run(
         [python, "-c", DUMP, name, json.dumps(settings), str(limit)],
@@ -90,8 +91,8 @@ def from_verifiers(
 
 
 def prompt_of(messages: Any) -> str:
-    """The text of a prompt: a string, or the contents of messages, system messages first as given.
-    Empty for anything else.
+    """The text of a prompt, which is a string or a list of messages, whose contents are joined in
+    the given order. Empty for anything else.
 
     >>> prompt_of([{"role": "user", "content": "Why?"}]), prompt_of("Why?"), prompt_of(7)
     ('Why?', 'Why?', '')
@@ -105,7 +106,7 @@ def prompt_of(messages: Any) -> str:
 
 
 def question_of(prompt: str, row: Mapping[str, Any], name: str) -> Row:
-    """A row of the file: the question `prompt` under the id `name`, with the references and options
+    """A row of the file: the question `prompt` with the id `name`, and the references and options
     that the loader's `row` states.
 
     >>> question_of("2 + 2?", {"expected_answer": 4}, "a-0")
@@ -122,7 +123,7 @@ def question_of(prompt: str, row: Mapping[str, Any], name: str) -> Row:
 
 
 def references(row: Mapping[str, Any]) -> Iterator[str]:
-    """The accepted answers that a task states, in a column of its own or of its metadata."""
+    """The accepted answers that a task states, in one of its columns or of its metadata."""
     places = [row, *(row[name] for name in NESTED if isinstance(row.get(name), Mapping))]
     for place in places:
         for name in REFERENCES:
@@ -135,7 +136,8 @@ def references(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _options(options: Any) -> Iterator[str]:
-    """Texts of options: of a list of texts, or of `{"A": text}`, once or for each."""
+    """The texts of options, given as a list of texts, one mapping such as `{"A": text}`, or a list
+    of such mappings."""
     if isinstance(options, Mapping):
         yield from map(str, options.values())
     for option in options if isinstance(options, list) else ():
@@ -155,9 +157,9 @@ def _text(content: Any) -> str:
 
 
 def write_questions(questions: Iterable[Row], file: Path) -> int:
-    """Write a file of questions, one JSON object a line; returns how many.
+    """Write a file of questions, one JSON object per line; return their number.
 
-    Raises ValueError if there are none, or if some have an answer and others have none.
+    Raises ValueError if there are none, or if only some have an answer.
     """
     rows = list(questions)
     num_answered = sum("answers" in row for row in rows)

@@ -1,7 +1,7 @@
 """What a run's stages were called with: its filters, readers, rules and judges as objects.
 
-The run is played again without running any stage, as `selfplay why` does it. So whatever a method
-is, and wherever its folder is, its scorer is the one that its own code names.
+The run is played again without running any stage, as in `selfplay why`. So for any method, wherever
+its folder is, the scorer is the one that the method's own code names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from warehouse.rerun import Inquiry
 from warehouse.schemas import EVALUATIONS, REWARDS, Schema
 from warehouse.table import Table
 
-KEPT = "kept"  # label of the measurement of a filter, which every method makes
+KEPT = "kept"  # label of a filter's measurement, which every method makes
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Call:
     arguments: Mapping[str, Any]
 
     def tables(self, name: str) -> tuple[Table, ...]:
-        """The tables that were passed as `name`, or among the tables of the call's measure, reward
-        or prompt under that name; none if there are none."""
+        """The tables that were passed as `name`, either directly or in the arguments of the call's
+        measure, reward or prompt; empty if there are none."""
         value = self.arguments.get(name)
         if value is None:
             for group in ("arguments", "tables"):
@@ -40,7 +40,7 @@ class Call:
 
 @dataclass
 class Recording(Inquiry):
-    """Notes the call of every stage that the run reaches, by the address of its table."""
+    """Records the call of every stage that the run reaches, by the address of its table."""
 
     calls: dict[str, Call] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Write an environment as the files that another loader reads."""
+"""Write an environment as files for another loader."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from warehouse.schemas import Row
 FILES = Path(__file__).parent / "files"
 Format = Literal["verifiers", "nemo-gym", "trl", "openrlhf"]
 SPLITS = ("train", "test")
-LETTERS_PER_TOKEN = 4  # of English, about: there is no tokenizer outside
-NUM_EXAMPLES = 5  # in the file that NeMo Gym tries first
-# what imported packages are called when they are installed
+LETTERS_PER_TOKEN = 4  # roughly, in English: exported code has no tokenizer
+NUM_EXAMPLES = 5  # number of tasks in the file that NeMo Gym tries first
+# maps names of imported packages to names of distributions
 DISTRIBUTIONS = {
     "math_verify": "math-verify",
     "latex2sympy2_extended": "latex2sympy2_extended",
@@ -37,11 +37,11 @@ WITH_SEARCH: tuple[Format, ...] = ("verifiers", "trl")  # formats that get the s
 def write_environment(
     environment: Environment, kind: Format, folder: Path, card: str
 ) -> dict[str, int]:
-    """Write the environment as files of the format `kind`, with its card; returns the number of
-    tasks of each split.
+    """Write the environment as files of the format `kind`, with its card; return the number of
+    tasks per split.
 
-    Raises ValueError for a folder that is not empty, a split without tasks to train on, a search
-    that is not written for this format, or a scorer that cannot be copied.
+    Raises ValueError for a folder that is not empty, an empty training split, a search that this
+    format does not support, or a scorer that cannot be copied.
     """
     if environment.search is not None and kind not in WITH_SEARCH:
         raise ValueError(
@@ -71,8 +71,10 @@ def package_of(run: str) -> str:
 
 
 def requirements_of(environment: Environment) -> list[str]:
-    """What the scorer needs, one requirement each, pinned to the versions that are installed here.
-    Raises ValueError for a package whose distribution is not in `DISTRIBUTIONS`."""
+    """The scorer's requirements, pinned to the versions that are installed here.
+
+    Raises ValueError for a package whose distribution is not in `DISTRIBUTIONS`.
+    """
     code = CopiedCode()
     _values(environment, code)
     needs = code.needs | ({"jinja2", "openai"} if environment.scorer.judge else set())
@@ -149,7 +151,7 @@ def _write_trl(environment: Environment, folder: Path) -> None:
     _render("train.py", folder / "train.py", values)
     for split in SPLITS:
         rows = (
-            # as text, since `datasets` would give every task the keys of all
+            # as text, since `datasets` would give every task the union of all keys
             {"prompt": row["messages"], "task": _as_json(_task(row))}
             for row in _rows(environment, split)
         )
@@ -183,7 +185,7 @@ WRITERS: Mapping[Format, Callable[[Environment, Path], None]] = {
 
 
 def write_scorer(environment: Environment, folder: Path) -> None:
-    """Write the package that reads and scores replies, with the code that it needs."""
+    """Write the package that reads and scores replies, including the code that it needs."""
     code = CopiedCode()
     values = _values(environment, code)
     if environment.search is not None:
@@ -211,7 +213,7 @@ def _write_search(search: Search, folder: Path, run: str) -> None:
 
 
 def _values(environment: Environment, code: CopiedCode) -> dict[str, Any]:
-    """What the scorer's template needs; `code` gets all that it reaches."""
+    """The values for the scorer's template; adds all code that the scorer needs to `code`."""
     from tasks.rollouts.neutral import neutralise
     from tasks.scorers.rubric import share_met
 
@@ -256,7 +258,7 @@ def _rows(environment: Environment, split: str) -> list[Row]:
 
 
 def _task(row: Row) -> Row:
-    """A task as scorers take it."""
+    """A task in the form that scorers take."""
     task = {name: row.get(name) for name in ("task_id", *TASK_COLUMNS, "document_id")}
     if row.get("criteria"):
         task["criteria"] = row["criteria"]
@@ -273,7 +275,7 @@ def _write_lines(file: Path, rows: Iterable[Row]) -> None:
 
 
 def _write_requirements(environment: Environment, folder: Path, *more: str) -> None:
-    """Write what the scorer needs, and `more` distributions."""
+    """Write the scorer's requirements, and those of `more` distributions."""
     lines = [*requirements_of(environment), *(f"{name}=={version(name)}" for name in more)]
     (folder / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
