@@ -59,7 +59,7 @@ def _ledger_documents(
     label: str | None = None,
     num_items: int = NUM_ITEMS,
 ) -> Table:
-    """Nobody searches ledgers, so they are stored without embeddings."""
+    """The documents of a world of ledgers, without embeddings, because nobody searches ledgers."""
     return tables.ledger_documents(
         place, corpus, seed=seed, num_documents=size, label=label, num_items=num_items
     )
@@ -74,7 +74,7 @@ def _cluster_documents(
     embedding: EmbeddingConfig | None = None,
     label: str | None = None,
 ) -> Table:
-    """The documents of `size` clusters; nobody searches them, so they have no index."""
+    """The documents of `size` clusters, without an index, because nobody searches them."""
     return tables.cluster_documents(place, seed=seed, num_clusters=size, label=label)
 
 
@@ -115,7 +115,7 @@ LEDGERS = World(
     describe=tables.describe_ledger_question,
 )
 
-# with more to ask than a model of this size will ever answer
+# some questions about these always stay too hard for a model of this size
 LONG_LEDGERS = replace(
     LEDGERS,
     name="long-ledgers",
@@ -133,7 +133,7 @@ MASKED_LEDGERS = World(
     describe=tables.describe_masked_ledger,
 )
 
-# its documents are those of clusters: text to hide needles in, which no run learns from
+# its documents, those of clusters, are only text to hide needles in: no run learns from them
 HAYSTACKS = World(
     name="haystacks",
     documents=_cluster_documents,
@@ -148,7 +148,7 @@ HAYSTACKS = World(
     ),
 )
 
-# a guess of "yes" is mostly right in training, and half of the time in held-out tasks
+# guessing "yes" is right mostly in training, but only half of the time in held-out tasks
 LEADING_QUESTIONS = replace(
     HAYSTACKS,
     name="leading-questions",
@@ -162,7 +162,7 @@ LEADING_QUESTIONS = replace(
     ),
 )
 
-# it has no documents: its model makes up all that it learns from
+# has no documents: its model makes up everything that it learns from
 PROGRAMS = World(
     name="programs",
     tasks=tables.program_tasks,
@@ -199,7 +199,7 @@ BUILT_IN = {
 
 
 def open_world(name: str) -> World:
-    """A built-in world. Raises ValueError, with the names that there are, for another name."""
+    """A built-in world. Raises ValueError, which lists the names, for an unknown name."""
     if name not in BUILT_IN:
         raise ValueError(
             f"world: there is no built-in world {name!r}; there are {', '.join(BUILT_IN)}"

@@ -1,9 +1,9 @@
 """Clusters of linked documents with numbers in small tables, and questions about them.
 
-A cluster is six entities of the micro-world. Each document describes one of them: two links to
-others of the cluster, two attributes, and a table of two goods with their quantities. Every
-question can be checked by rule: `true_answer` is the truth that a run's references and verdicts are
-compared with.
+A cluster consists of six entities of the micro-world. Each document describes one of them: two
+links to other entities of the cluster, two attributes, and a table of two goods with their
+quantities. Every question can be checked by rule: `true_answer` gives the truth with which a run's
+references and verdicts are compared.
 """
 
 import random
@@ -74,7 +74,7 @@ _NUMBER_OF = re.compile(r"how many (\w+) is ([\w-]+) that of (.+) \?")
 
 
 def parse_question(text: str) -> Question | None:
-    """The question that a text states; None if the text does not follow the grammar."""
+    """Parse a question; None if the text does not follow the grammar."""
     text = " ".join(text.split())
     number = _NUMBER_OF.fullmatch(text)
     if number and number[1] in GOODS and number[2] in OPERATIONS:
@@ -86,7 +86,7 @@ def parse_question(text: str) -> Question | None:
 
 
 def _about_path(relation: str, phrase: str, operation: str = "") -> Question | None:
-    """The question about the end of the path that a phrase states."""
+    """The question about the end of a path, given as a phrase."""
     path = parse_path(phrase)
     if path is None:
         return None
@@ -108,7 +108,7 @@ def calculate(value: str, operation: str) -> str:
 
 
 def statement(relation: str, entity: str, value: str) -> str:
-    """The sentence, or table row, in which a document states a fact.
+    """The sentence or table row in which a document states a fact.
 
     >>> statement("craft", "Baba", "lomicr"), statement("gold", "Baba", "7")
     ('Baba has craft lomicr .', 'Baba : gold 7 ;')
@@ -149,7 +149,7 @@ class Cluster:
         return " ".join([f"about {name} .", *sentences, *table])
 
     def links(self, entity: str) -> list[str]:
-        """The relations by which an entity of the cluster leads to others, in the order of its
+        """The relations that link an entity of the cluster to others, in the order of its
         document."""
         return [r for r in self.facts[entity] if r in LINKS]
 
@@ -158,11 +158,11 @@ class Cluster:
         return [r for r in self.facts[entity] if r in ATTRIBUTES]
 
     def chain(self, entity: str, links: Sequence[str]) -> list[str] | None:
-        """The entities on a path, start and end included; None when a link does not exist here."""
+        """The entities on a path, including both ends; None if the cluster lacks a link."""
         return follow_links(self.facts, entity, links)
 
     def true_answer(self, question: Question | None) -> str | None:
-        """A value or a number; None if the cluster has no such fact."""
+        """The answer, a value or a number; None if the cluster has no such fact."""
         if question is None:
             return None
         chain = self.chain(question.entity, question.links)
@@ -178,10 +178,10 @@ class Cluster:
         shown: Sequence[str] | None = None,
         start: str | None = None,
     ) -> Question:
-        """A question of `hops` hops, or of fewer if no path among the `shown` entities is that
-        long.
+        """A question with `hops` hops, or fewer if no path that long was found among the `shown`
+        entities.
 
-        Its path begins at `start`; at a random entity if that is None.
+        Its path begins at `start`, by default at a random entity.
         """
         entity, links, end = self._draw_path(rng, list(shown or self.names), hops, start)
         if finance:
@@ -191,8 +191,8 @@ class Cluster:
     def _draw_path(
         self, rng: random.Random, names: Sequence[str], hops: int, start: str | None
     ) -> tuple[str, tuple[str, ...], str]:
-        """Entity, links, end of a walk that stays among `names`: the first of twenty tries with
-        `hops` links, else the longest."""
+        """The start, links and end of a random walk that stays among `names`: the first walk of
+        twenty with `hops` links, else the longest."""
         best: tuple[str, tuple[str, ...], str] | None = None
         for _ in range(20):
             entity = end = start or rng.choice(list(names))
@@ -213,8 +213,8 @@ class Cluster:
     def draw_options(
         self, rng: random.Random, question: Question, answer: str
     ) -> tuple[list[str], str]:
-        """Four different values of the question's attribute, the answer among them, and the
-        answer's letter."""
+        """Four distinct values of the question's attribute, including the answer, and the letter of
+        the answer."""
         others = rng.sample([v for v in VALUES[question.relation] if v != answer], len(LETTERS) - 1)
         options = rng.sample([answer, *others], len(LETTERS))
         return options, LETTERS[options.index(answer)]
@@ -230,7 +230,7 @@ def option_of(letter: str, options: Sequence[str]) -> str | None:
 
 
 def same_answer(answer: str, reference: str) -> bool:
-    """Equal words, or a number and its word.
+    """Whether two answers have equal words, or are a number and its word.
 
     >>> same_answer("twelve", "12"), same_answer("12", "21")
     (True, False)
@@ -241,8 +241,8 @@ def same_answer(answer: str, reference: str) -> bool:
 
 
 def cluster_rows(seed: int, num_clusters: int) -> list[tuple[int, dict[str, str]]]:
-    """(cluster's number, row of a document) of a world of clusters; a row has document_id, title
-    and text."""
+    """(number of the cluster, row) for every document of a world of clusters; a row has
+    document_id, title and text."""
     rows = list[tuple[int, dict[str, str]]]()
     for number in range(num_clusters):
         cluster = world_cluster(seed, number)
@@ -257,6 +257,6 @@ def cluster_rows(seed: int, num_clusters: int) -> list[tuple[int, dict[str, str]
 
 
 def world_cluster(seed: int, number: int) -> Cluster:
-    """A cluster of the world with that seed. `Cluster` seeds below 2**31 are for training the
-    micro models."""
+    """A cluster of the world with this seed. `Cluster` seeds below 2**31 are reserved for training
+    the micro models."""
     return Cluster(2**31 + 1000 * seed + number)

@@ -1,8 +1,8 @@
-"""A synthetic encyclopaedia in a vocabulary of some 700 words, and the grammar of tasks about it.
+"""A synthetic encyclopaedia with a vocabulary of about 700 words, and a grammar of tasks about it.
 
 A document describes one entity by seven facts: five attributes and two links to other entities. A
 task asks for three or four attributes of the entity at the end of a path of links. Everything can
-be checked by rule: `oracle` gives the truth that a run's model verdicts are compared with.
+be checked by rule: `oracle` gives the truth with which the verdicts of a run's models are compared.
 """
 
 import random
@@ -25,10 +25,10 @@ GENERIC_SENTENCES = {
     "towns like": "tell about towns like {e} .",
     "places near": "write something about places near {e} .",
 }
-# The entity comes first, so that a model reading from left to right knows whose relation it is.
+# The entity comes first so that a model, reading from left to right, knows whose relation it is.
 FACT_SENTENCES = (
     "{e} has {r} {v} .",
-    "{e} has {r} {v} .",  # again: this sentence is drawn twice as often as each of the others
+    "{e} has {r} {v} .",  # repeated, so it is drawn twice as often as each of the others
     "{e} keeps {r} {v} .",
     "{e} claims {r} {v} .",
     "today {e} has {r} {v} .",
@@ -47,7 +47,7 @@ _SYLLABLES = re.findall(
 
 
 def _words(count: int, num_syllables: int, seed: int) -> list[str]:
-    """Distinct made-up words, the same for a seed on every machine."""
+    """Distinct made-up words; a seed gives the same words on every machine."""
     rng = random.Random(seed)
     words = {}
     while len(words) < count:
@@ -64,7 +64,7 @@ _NAME_SET = frozenset(NAMES)
 
 
 def fact(relation: str, entity: str, value: str) -> str:
-    """The one form in which an answer or a criterion states a fact.
+    """The only form in which answers and criteria state a fact.
 
     >>> fact("craft", "Baba", "lomicr")
     'Baba has craft lomicr .'
@@ -76,7 +76,7 @@ def fact(relation: str, entity: str, value: str) -> str:
 class Task:
     """A parsed task. `path` holds the links in the order in which they are followed from `entity`.
 
-    `generic` names the vague form ("towns like", "places near"); such a task has neither path nor
+    `generic` names a vague form ("towns like", "places near"); such a task has neither a path nor
     attributes.
     """
 
@@ -111,8 +111,8 @@ def path_phrase(entity: str, path: Sequence[str]) -> str:
 
 
 def parse_path(phrase: str) -> tuple[str, tuple[str, ...]] | None:
-    """The entity and the links, in order, of a phrase as `path_phrase` writes it; None for another
-    phrase, or one with an unknown link.
+    """The entity and the links, in order, of a phrase in the form of `path_phrase`; None for any
+    other phrase or an unknown link.
 
     >>> parse_path("the ally of the ruler of Baba")
     ('Baba', ('ruler', 'ally'))
@@ -120,7 +120,7 @@ def parse_path(phrase: str) -> tuple[str, tuple[str, ...]] | None:
     path = _PATH.fullmatch(phrase)
     if path is None:
         return None
-    # every third word from the second on, the last link first
+    # every third word from the second on; the last link comes first
     links = tuple(path[1].split()[1::3][::-1])
     if set(links) - set(LINKS):
         return None
@@ -133,7 +133,7 @@ _PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
 def follow_links(
     facts: Mapping[str, Mapping[str, str]], entity: str, links: Sequence[str]
 ) -> list[str] | None:
-    """The entities on a path from `entity`, both ends included; None if `facts` lacks one.
+    """The entities on a path from `entity`, including both ends; None if `facts` lacks a link.
 
     `links` names the link to follow from each, such as "ruler".
     """
@@ -182,8 +182,8 @@ _ATTRIBUTE_LIST = re.compile(r"\w+(?: , \w+)*(?: and \w+)?")
 
 
 def parse_task(text: str) -> Task | None:
-    """The task that a text states; None if it does not follow the grammar, or asks for an
-    attribute twice."""
+    """Parse a task; None if the text does not follow the grammar, or asks for an attribute
+    twice."""
     text = " ".join(text.split())
     for kind, pattern in _GENERIC_PATTERNS.items():
         match = pattern.fullmatch(text)
@@ -197,7 +197,7 @@ def parse_task(text: str) -> Task | None:
 
 
 def follows_grammar(text: str) -> bool:
-    """Whether a text states a task: a quality gate by rule."""
+    """Whether a text is a task: a quality gate by rule."""
     return parse_task(text) is not None
 
 
@@ -244,7 +244,7 @@ class World:
         return dict(attributes + links)
 
     def links(self, entity: str) -> list[str]:
-        """The relations by which an entity leads to others."""
+        """The relations that link an entity to others."""
         return [r for r in self.facts[entity] if r in LINKS]
 
     def attributes(self, entity: str) -> list[str]:
@@ -252,15 +252,16 @@ class World:
         return [r for r in self.facts[entity] if r not in LINKS]
 
     def chain(self, entity: str, path: Sequence[str]) -> list[str] | None:
-        """The entities on a path from `entity`, both ends included; None if this world lacks one.
+        """The entities on a path from `entity`, including both ends; None if this world lacks a
+        link.
 
         `path` names the link to follow from each, such as "ruler".
         """
         return follow_links(self.facts, entity, path)
 
     def true_facts(self, task: Task | None) -> list[str] | None:
-        """What a perfect answer states, in the task's order; None if the task is generic or the
-        world lacks a fact."""
+        """The facts that a perfect answer states, in the task's order; None if the task is generic
+        or the world lacks a fact."""
         if task is None or task.generic:
             return None
         chain = self.chain(task.entity, task.path)
@@ -273,8 +274,8 @@ class World:
         return [fact(attribute, entity, known[attribute]) for attribute in task.attributes]
 
     def draw_path(self, rng: random.Random, entity: str, hops: int) -> tuple[list[str], list[str]]:
-        """A random walk of `hops` links from `entity`: the links, and the entities that it visits,
-        both ends included."""
+        """A random walk of `hops` links from `entity`: the links, and the entities visited,
+        including both ends."""
         path = []
         chain = [entity]
         for _ in range(hops):
@@ -283,7 +284,7 @@ class World:
         return path, chain
 
     def draw_attributes(self, rng: random.Random, entity: str) -> list[str]:
-        """Three or four attributes to ask about that follow each other in the entity's document."""
+        """Three or four attributes to ask about, which are consecutive in the entity's document."""
         known = self.attributes(entity)
         count = rng.choices(ASKED_COUNTS, ASKED_WEIGHTS)[0]
         first = rng.randint(0, len(known) - count)
@@ -309,13 +310,13 @@ _CRITERION = re.compile(r"Provides (\w+) has (\w+) (\w+) \.")
 
 
 def states(answer: str, stated: str) -> bool:
-    """Whether an answer contains the fact's sentence, word for word."""
+    """Whether an answer contains the fact's sentence verbatim."""
     return f" {stated} " in f" {' '.join(answer.split())} "
 
 
 def oracle(criterion_text: str, answer: str, world: World) -> bool | None:
-    """Whether the criterion's fact is stated in the answer and true in the world; None if it has
-    another form."""
+    """Whether the criterion's fact is stated in the answer and true in the world; None if the
+    criterion has another form."""
     match = _CRITERION.fullmatch(" ".join(criterion_text.split()))
     if match is None:
         return None
@@ -334,7 +335,7 @@ def corpus(seed: int, num_documents: int) -> list[dict[str, str]]:
 
 
 def held_out_tasks(seed: int, num_tasks: int, num_entities: int = 60) -> list[BenchTask]:
-    """Tasks about `World(seed, num_entities)`, equally many of 0, 1, 2 and 3 hops; types and
+    """Tasks about `World(seed, num_entities)`, with equal numbers for 0, 1, 2 and 3 hops; types and
     lengths are random."""
     world = World(seed, num_entities)
     rng = random.Random(seed)

@@ -1,7 +1,7 @@
 """Clusters hidden among other documents, and the sentences that answer questions about them.
 
-Quotes are judged against these sentences. A leading question also proposes an answer: a model
-that has not found the evidence guesses that it is right.
+Quotes are judged against these sentences. A leading question also proposes an answer; a model that
+has not found the evidence tends to guess that the proposal is right.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROPOSAL = re.compile(r" is it \S+ \?$")
 
 
 def context_of(cluster: Cluster, rng: random.Random) -> str:
-    """All documents of a cluster, and some of another one, in any order."""
+    """All documents of a cluster and some of another one, in random order."""
     other = Cluster(rng.randrange(2**31))
     strangers = [name for name in other.names if name not in cluster.names][:NUM_DISTRACTORS]
     texts = [*cluster.texts.values(), *(other.texts[name] for name in strangers)]
@@ -39,7 +39,7 @@ def context_of(cluster: Cluster, rng: random.Random) -> str:
 
 
 def evidence_of(cluster: Cluster, question: Question) -> list[str]:
-    """The sentences that lead to the answer, one for every step."""
+    """The sentences that lead to the answer, one per step."""
     chain = cluster.chain(question.entity, question.links) or [question.entity]
     sentences = [
         fact(link, at, to) for link, at, to in zip(question.links, chain, chain[1:], strict=False)
@@ -66,8 +66,8 @@ def without_proposal(text: str) -> str:
 
 
 def propose(cluster: Cluster, question: Question, rng: random.Random, share_yes: float) -> str:
-    """An answer to a question: the true one with probability `share_yes`, else a wrong one, from
-    another document of the cluster if there is one."""
+    """Propose an answer to a question: the true one with probability `share_yes`, else a wrong one,
+    from another document of the cluster if possible."""
     truth = cluster.true_answer(question) or ""
     if rng.random() < share_yes:
         return truth
@@ -98,11 +98,11 @@ class Haystack:
 
 
 def haystacks(seed: int, count: int, share_yes: float | None = None) -> Iterator[Haystack]:
-    """Questions of 0 to `MAX_HOPS` hops in turn, two in five about goods, each about its own one
-    of 1,000 clusters.
+    """Questions of 0 to `MAX_HOPS` hops in turn, two in five about goods, which go through 1,000
+    clusters in turn.
 
-    `share_yes`: all are leading questions, of which this share proposes the true answer. Contexts
-    and evidence do not depend on it.
+    With `share_yes`, all are leading questions, and this share of them proposes the true answer.
+    Contexts and evidence do not depend on it.
     """
     rng = random.Random(seed)
     for i in range(count):
@@ -125,7 +125,8 @@ def haystacks(seed: int, count: int, share_yes: float | None = None) -> Iterator
 
 
 def links_found(question: Question, quotes: Sequence[str]) -> list[bool]:
-    """Whether the quotes hold each step to the answer; a step begins where the one before it ended.
+    """For each step to the answer, whether the quotes contain it; a step begins where the previous
+    one ended.
 
     >>> question = Question("craft", "Ba", ("ruler",))
     >>> links_found(question, ["Ba has ruler Ce .", "Ba has craft mito ."])
@@ -141,7 +142,7 @@ def links_found(question: Question, quotes: Sequence[str]) -> list[bool]:
 
 
 def _stated_value(relation: str, entity: str, quotes: Sequence[str]) -> str | None:
-    """The value that the first quote about an entity's relation states; None without such a
+    """The value stated by the first quote about an entity's relation; None if there is no such
     quote."""
     beginning = f"{entity} has {relation} "
     if relation in GOODS:

@@ -1,10 +1,10 @@
-"""A second synthetic corpus: ledgers, which list what an entity has, with the running result.
+"""A second synthetic corpus: ledgers, which list what an entity has, with a running result.
 
 A question names the first items of a ledger, at least two, and asks for their result. A player who
-sees the ledger reads the answer off it; without it, the answer takes one step for every further
-item. So a question's length is its difficulty, and practice improves a skill, not knowledge:
-nothing about an entity is the same in two worlds. Ledgers have six items or, where there shall
-always be something harder to ask, sixteen.
+sees the ledger can read the answer off it; without the ledger, the answer takes one step for every
+further item. So a question's length is its difficulty, and practice improves a skill rather than
+knowledge: no fact about an entity carries over from one world to another. Ledgers have six items
+or, where harder questions must always be possible, sixteen.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Ledger:
     quantities: tuple[str, ...]
 
     def comes_to(self, count: int) -> str:
-        """The total of the first `count` items, or the item with the largest quantity.
+        """The result of the first `count` items: their total, or the item with the largest
+        quantity.
 
         >>> Ledger("Baba", "unknown", ("cr", "fo", "me"), ("x", "5", "9")).comes_to(3)
         'x + 14'
@@ -67,7 +68,7 @@ class Ledger:
 
     @property
     def text(self) -> str:
-        """The ledger as a document has it: each entry with what the entries up to it come to."""
+        """The ledger's document: each entry with the result of the entries up to it."""
         verb = "most" if self.kind == "most" else "makes"
         entries = zip(ORDINALS, self.quantities, self.items, strict=False)
         lines = [
@@ -86,7 +87,7 @@ class Ledger:
         return f"{self.entity} has {entries} . {ASKS[self.kind]}"
 
     def choices(self, rng: random.Random, count: int) -> list[str]:
-        """Four different options: the wrong ones in order, the answer at a random place among them.
+        """Four distinct options: the wrong ones in order, with the answer at a random place.
 
         Wrong ones are other items of the ledger, or results of fewer or more items and numbers near
         the answer.
@@ -99,7 +100,7 @@ class Ledger:
         else:
             partial = [int(self.comes_to(n)) for n in rng.sample(range(1, len(self.items) + 1), 2)]
             near = [int(answer) + by for by in rng.sample((-4, -3, -2, -1, 1, 2, 3, 4), 8)]
-            # without repeats, in the order in which they were drawn
+            # without duplicates, in the order in which they were drawn
             different = dict.fromkeys(n for n in [*partial, *near] if n > 0 and n != int(answer))
             wrong = [str(n) for n in sorted(list(different)[:num_wrong])]
         at = rng.randrange(len(LETTERS))
@@ -112,7 +113,7 @@ def draw_ledger(
     kind: Kind | None = None,
     num_items: int = NUM_ITEMS,
 ) -> Ledger:
-    """A ledger of one of these names; by default of any kind, in the usual proportions."""
+    """A random ledger with one of these names; by default of any kind, in the usual proportions."""
     kind = kind or rng.choices(list(KINDS), list(KINDS.values()))[0]
     items = tuple(rng.sample(ITEMS, num_items))
     if kind == "most":
@@ -130,8 +131,7 @@ _QUESTION = re.compile(
 
 
 def parse_question(text: str) -> Ledger | None:
-    """The ledger that a question's words describe; None if the question does not follow the
-    grammar."""
+    """The ledger that a question describes; None if the question does not follow the grammar."""
     match = _QUESTION.fullmatch(" ".join(text.split()))
     if match is None or match[1] not in NAMES:
         return None
@@ -160,8 +160,8 @@ def parse_question(text: str) -> Ledger | None:
 
 
 def true_answer(question: str, options: Sequence[str] | None = None) -> str | None:
-    """The result that a question asks for, as a letter if options are given; None if there is
-    none, or if not exactly one option says it."""
+    """The result that a question asks for, as a letter if options are given; None if the question
+    does not follow the grammar, or if not exactly one option is right."""
     ledger = parse_question(question)
     if ledger is None:
         return None
@@ -177,7 +177,7 @@ def true_answer(question: str, options: Sequence[str] | None = None) -> str | No
 
 @dataclass(frozen=True)
 class BenchTask:
-    """A held-out question; `options` is empty for free form, `count` the number of items."""
+    """A held-out question; `options` is empty for free form, and `count` is the number of items."""
 
     task_id: str
     answer_type: str
@@ -206,7 +206,7 @@ def corpus(
 
 
 def held_out_tasks(seed: int, num_tasks: int, num_items: int = NUM_ITEMS) -> list[BenchTask]:
-    """Questions about ledgers of a separate world: every form with every number of items up to
+    """Questions about ledgers of a separate world, with every form and every number of items up to
     `num_items` equally often."""
     rng = random.Random(f"bench {seed}")
     # (kind, whether options are given)

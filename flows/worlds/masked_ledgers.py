@@ -1,9 +1,8 @@
-"""Ledgers in which entries that follow one another are masked: the tasks that Golden Goose makes of
-ledgers.
+"""Ledgers in which consecutive entries are masked: the tasks that Golden Goose makes from ledgers.
 
 An option states all masked entries, with their true quantities and items. A wrong option has wrong
-results from some entry on, some only in the last one. Finding the right option takes a step for
-each masked entry, so the length of a mask is its difficulty.
+results from some entry on, perhaps only in the last one. Finding the right option takes one step
+per masked entry, so the length of a mask is its difficulty.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from flows.worlds.ledgers import (
 )
 
 MASK = "[MASK]"
-LONGEST_MASK = NUM_ITEMS_LONG // 2  # a mask covers half of a text at most
-FIRST_MASKED = 1  # the first entry stays: it says whether results are totals
+LONGEST_MASK = NUM_ITEMS_LONG // 2  # a mask covers at most half of a text
+FIRST_MASKED = 1  # the first entry stays visible: it shows whether results are totals
 _ENTRY = re.compile(r"(\w+) (\w+) (\w+) (makes|most) (\w+(?: \+ \d+)?) \.")
 
 
@@ -59,7 +58,7 @@ def entries_of(ledger: Ledger) -> list[Entry]:
 
 
 def parse_entries(text: str) -> list[Entry] | None:
-    """The entries that a text consists of; None if it has anything else, or nothing.
+    """The entries of which a text consists; None if it is empty or contains anything else.
 
     >>> [entry.result for entry in parse_entries("first x cr makes x . second 5 fo makes x + 5 .")]
     ['x', 'x + 5']
@@ -73,7 +72,8 @@ def parse_entries(text: str) -> list[Entry] | None:
 
 @dataclass(frozen=True)
 class Masked:
-    """A ledger whose entries `start` to `end` (from 0, without `end`) are masked."""
+    """A ledger whose entries from `start` up to but not including `end`, counted from 0, are
+    masked."""
 
     ledger: Ledger
     start: int
@@ -91,9 +91,12 @@ class Masked:
         return " ".join(entry.text for entry in entries_of(self.ledger)[self.start : self.end])
 
     def distractors(self, rng: random.Random, number: int) -> list[str]:
-        """Wrong steps. The first is wrong from its first entry on, the second from its second, and
-        so on; the last is wrong in its last entry alone. A sum is at most 3 off in the first of
-        three distractors, 4 to 6 in the second, 7 to 9 in the third, so that all differ."""
+        """Wrong versions of the masked text.
+
+        The first is wrong from its first entry on, the second from its second, and so on; the last
+        is wrong only in its last entry. To make all of them different, sums are off by 1 to 3 in
+        the first of three distractors, by 4 to 6 in the second, and by 7 to 9 in the third.
+        """
         truth = entries_of(self.ledger)[self.start : self.end]
         others = self._other_items()
         wrong = []
@@ -112,13 +115,14 @@ class Masked:
         return wrong
 
     def _other_items(self) -> list[str]:
-        """Items that are never the most among the masked entries."""
+        """The items that are not the result of any masked entry."""
         true = {entry.result for entry in entries_of(self.ledger)[self.start : self.end]}
         return [item for item in self.ledger.items if item not in true]
 
 
 def _with_result(entry: Entry, offset: int, other: str) -> str:
-    """The entry with another result: a sum that is `offset` off, at least 1, or another item."""
+    """The text of an entry with a wrong result: a sum that is `offset` off, with the sign reversed
+    if it would fall below 1, or the item `other`."""
     result = other
     if entry.verb == "makes":
         *unknown, total = entry.result.split()
@@ -132,7 +136,7 @@ def _with_result(entry: Entry, offset: int, other: str) -> str:
 def draw_masked(
     rng: random.Random, names: Sequence[str], length: int, kind: Kind | None = None
 ) -> Masked:
-    """A long ledger with a mask of `length` entries, anywhere but on the first entry."""
+    """A long ledger with a mask of `length` entries at a random place after the first entry."""
     ledger = draw_ledger(rng, names, kind, NUM_ITEMS_LONG)
     start = rng.randint(FIRST_MASKED, NUM_ITEMS_LONG - length)
     return Masked(ledger, start, start + length)
@@ -168,7 +172,7 @@ def _continues(before: list[Entry], option: str) -> bool:
 
 
 def _follow(entries: list[Entry], verb: str) -> bool:
-    """Whether entries are those of a ledger from its first entry on, with the right results."""
+    """Whether these are the entries of a ledger, from its first one on, with right results."""
     kind: Kind = "total"
     if verb == "most":
         kind = "most"
@@ -193,7 +197,7 @@ class MaskedTask:
 
 
 def held_out_tasks(seed: int, num_tasks: int) -> list[MaskedTask]:
-    """Tasks about ledgers of a separate world; every length of mask equally often."""
+    """Tasks about ledgers of a separate world, with every length of mask equally often."""
     rng = random.Random(f"masked {seed}")
     tasks = []
     for i in range(num_tasks):

@@ -2,12 +2,12 @@
 
     def f ( x ) : a = x + 3 ; b = a * 7 ; return b % 10
 
-A program has up to eight steps, each with a variable of its own. As it returns a remainder of ten,
-digits are enough to follow it, and every step can be undone, since it adds, subtracts, or
-multiplies by a number that has an inverse. A task hides the output, the input, or the program. What
-hides the output or the input takes one step of reasoning for every step of the program, so a
-program's length is the difficulty. Any program, however long, gives what some program of two steps
-gives: one that multiplies and one that adds.
+A program has up to eight steps, each with its own variable. Since it returns a remainder modulo
+ten, digits are enough to follow it. Every step can be undone, since it adds, subtracts, or
+multiplies by a number that has an inverse. A task hides the output, the input, or the program. If
+it hides the output or the input, it takes one step of reasoning for every step of the program, so
+the program's length is the difficulty. Any program, however long, is equivalent to some program of
+two steps: a multiplication and an addition.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tasks.readers.malformed import Malformed
 Operation = Literal["+", "-", "*"]
 TaskType = Literal["deduction", "abduction", "induction"]
 TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)
-BASE = 10  # digits are the remainders
-# of factors that have an inverse, by which multiplying is undone
+BASE = 10  # digits are remainders modulo this
+# inverses of the factors that have one; they undo a multiplication
 INVERSE = {1: 1, 3: 7, 7: 3, 9: 9}
 FACTORS = (3, 7, 9)
 OPERATIONS: dict[Operation, float] = {"+": 0.36, "-": 0.36, "*": 0.28}
@@ -35,7 +35,7 @@ VARIABLES = ("a", "b", "c", "d", "e", "g", "h", "k")  # f is the function
 MAX_STEPS = len(VARIABLES)
 IDENTITY = "def f ( x ) : return x"
 NO_HINT = "none"
-NUM_INPUTS = 4  # of an induction; half of them are shown
+NUM_INPUTS = 4  # number of inputs of an induction; half of them are shown
 _PROGRAM = re.compile(r"def f \( x \) : ((?:\w = \w [-+*] \d ; )+)return (\w) % 10")
 _STEP = re.compile(r"(\w) = (\w) ([-+*]) (\d) ; ")
 
@@ -48,7 +48,7 @@ class Step:
     operand: int
 
     def of(self, digit: int) -> int:
-        """What the step makes of a digit.
+        """The result of the step for a digit.
 
         >>> Step("*", 7).of(4), Step("-", 5).of(4)
         (8, 9)
@@ -61,7 +61,7 @@ class Step:
 
     @property
     def undone(self) -> Step:
-        """The step that takes back what this one does. A factor needs an inverse.
+        """The step that undoes this one. If it multiplies, its factor must have an inverse.
 
         >>> Step("*", 3).undone, Step("-", 5).undone
         (Step(operation='*', operand=7), Step(operation='+', operand=5))
@@ -73,13 +73,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """A function's steps; without any it returns its argument."""
+    """The steps of a function; without any, it returns its argument."""
 
     steps: tuple[Step, ...]
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The argument and the variable of every step."""
+        """The argument, then the variable of every step."""
         return (ARGUMENT, *VARIABLES[: len(self.steps)])
 
     @property
@@ -98,7 +98,7 @@ class Program:
         return f"def f ( {ARGUMENT} ) : {' '.join(lines)} return {names[-1]} % {BASE}"
 
     def values(self, number: int) -> list[int]:
-        """The number and what it is after each step.
+        """The number, then its value after each step.
 
         >>> Program((Step("+", 3), Step("*", 7))).values(4)
         [4, 7, 9]
@@ -113,7 +113,7 @@ class Program:
 
     @property
     def factor(self) -> int:
-        """The product of what it multiplies by.
+        """The product of the factors of its multiplications.
 
         >>> Program((Step("*", 3), Step("+", 1), Step("*", 9))).factor
         7
@@ -126,12 +126,12 @@ class Program:
 
     @property
     def hint(self) -> str:
-        """The message of an induction that says something."""
+        """The message of an induction task that gives a hint."""
         return f"times {self.factor}"
 
     @property
     def shortest(self) -> Program:
-        """The program of two steps that gives the same values.
+        """The equivalent program of two steps.
 
         >>> Program((Step("+", 3), Step("*", 7), Step("-", 2))).shortest.text
         'def f ( x ) : a = x * 7 ; b = a + 9 ; return b % 10'
@@ -148,7 +148,7 @@ def draw_program(rng: random.Random, num_steps: int) -> Program:
 
 
 def parse_program(text: str) -> Program | None:
-    """The program that a text is; None if it does not follow the grammar."""
+    """Parse a program; None if the text does not follow the grammar."""
     if text == IDENTITY:
         return Program(())
     match = _PROGRAM.fullmatch(text)
@@ -172,7 +172,7 @@ def parse_program(text: str) -> Program | None:
 
 @dataclass(frozen=True)
 class ProgramTask:
-    """A task as it is stored: its text in fenced blocks, and what its program returns."""
+    """A task as it is stored: its text in fenced blocks, and the outputs of its program."""
 
     task_id: str
     task_type: TaskType
@@ -182,7 +182,7 @@ class ProgramTask:
 
 
 def task_text(program: Program, inputs: Sequence[int], message: str | None = None) -> str:
-    """The text of a task. The message is that of an induction."""
+    """The text of a task; only an induction has a message."""
     parts = [fenced("python", program.text), *(fenced("input", str(number)) for number in inputs)]
     if message is not None:
         parts.append(fenced("message", message))
@@ -190,8 +190,8 @@ def task_text(program: Program, inputs: Sequence[int], message: str | None = Non
 
 
 def draw_inputs(rng: random.Random) -> list[int]:
-    """Different inputs of an induction, of which those that are shown tell the factor: a distance
-    of 5 leaves it open."""
+    """Distinct inputs of an induction. The shown ones determine the factor; two inputs that are 5
+    apart would not."""
     while True:
         inputs = rng.sample(range(BASE), NUM_INPUTS)
         if abs(inputs[0] - inputs[1]) != BASE // 2:
@@ -199,8 +199,8 @@ def draw_inputs(rng: random.Random) -> list[int]:
 
 
 def held_out_tasks(seed: int, num_tasks: int) -> Iterator[ProgramTask]:
-    """Tasks of each type with programs of every length equally often. Every other induction has
-    a hint."""
+    """Tasks of each type, with programs of every length equally often; every other induction has a
+    hint."""
     rng = random.Random(f"programs {seed}")
     for i in range(num_tasks):
         task_type = TASK_TYPES[i % len(TASK_TYPES)]
@@ -235,7 +235,7 @@ class ParsedTask:
 
 
 def parse_task(text: str) -> ParsedTask | None:
-    """The program and the inputs of a task's text; None if it does not follow the grammar."""
+    """Parse a task's text; None if it does not follow the grammar."""
     try:
         program = parse_program(block(text, "python"))
     except Malformed:
@@ -255,8 +255,10 @@ def parse_number(text: str) -> int | None:
 
 def is_right(task_type: str | None, text: str, answer: str) -> bool | None:
     """Whether an answer to a task is right: its output, an input with the same output, or a program
-    that gives the outputs of all inputs. None where the task or the answer is not of this world's
-    programs and whole numbers."""
+    with the same outputs for all inputs.
+
+    None if the task or the answer does not consist of this world's programs and whole numbers.
+    """
     task = parse_task(text)
     if task is None:
         return None

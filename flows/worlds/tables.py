@@ -51,10 +51,10 @@ def encyclopaedia_documents(
     embedding: EmbeddingConfig | None = None,
     label: str | None = None,
 ) -> Table:
-    """The documents of an encyclopaedia, with their index: of vectors if there is an `embedding`,
-    else BM25.
+    """The documents of an encyclopaedia with their index: a vector index if there is an
+    `embedding`, else BM25.
 
-    Equal `seed` and `num_documents` give equal documents.
+    The same `seed` and `num_documents` give the same documents.
     """
     documents = encyclopaedia.corpus(seed, num_documents)
     return store_documents(
@@ -65,14 +65,13 @@ def encyclopaedia_documents(
 def encyclopaedia_oracle(
     criterion: str, answer: str, *, seed: int, num_documents: int
 ) -> bool | None:
-    """Whether an answer truly meets a criterion; None if the criterion is not in the form that
-    this world uses."""
+    """Whether an answer truly meets a criterion; None if the criterion does not have this world's
+    form."""
     return encyclopaedia.oracle(criterion, answer, _world(seed, num_documents))
 
 
 def encyclopaedia_sound(task: Task, *, seed: int, num_documents: int) -> bool:
-    """Whether a task asks for named attributes, as a generic task does not, and the world has
-    them."""
+    """Whether a task asks for named attributes, unlike a generic task, and the world has them."""
     parsed = encyclopaedia.parse_task(task["text"] or "")
     return _world(seed, num_documents).true_facts(parsed) is not None
 
@@ -96,8 +95,8 @@ def encyclopaedia_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 @stage(RUBRICS)
 def encyclopaedia_rubrics(*, seed: int, num_tasks: int) -> Rows:
-    """Yield the criteria that a perfect answer to each of the tasks of `encyclopaedia_tasks` meets;
-    equal seeds and numbers give equal tasks."""
+    """Yield the criteria that a perfect answer meets, for each task of `encyclopaedia_tasks` with
+    the same seed and number of tasks."""
     for task in encyclopaedia.held_out_tasks(seed, num_tasks, BENCHMARK_ENTITIES):
         for i, criterion in enumerate(task.criteria):
             yield {
@@ -110,7 +109,7 @@ def encyclopaedia_rubrics(*, seed: int, num_tasks: int) -> Rows:
             }
 
 
-# ---- ledgers: questions that need one step for every item ----
+# ---- ledgers: questions that take one step per item ----
 
 
 def ledger_documents(
@@ -122,8 +121,8 @@ def ledger_documents(
     label: str | None = None,
     num_items: int = ledgers.NUM_ITEMS,
 ) -> Table:
-    """`num_documents` ledgers that are drawn from `seed`, of the kinds that `LEDGER_KINDS` lists
-    for `corpus`, with a BM25 index."""
+    """`num_documents` ledgers drawn from `seed`, of the kinds that `LEDGER_KINDS` lists for
+    `corpus`, with a BM25 index."""
     documents = ledgers.corpus(
         seed, num_documents, LEDGER_KINDS[corpus], name=corpus, num_items=num_items
     )
@@ -166,8 +165,8 @@ def ledger_sound(task: Task) -> bool:
 
 
 def describe_ledger_question(task: Task) -> Iterator[tuple[str, float]]:
-    """Whether the reference of a question is true, and how many items the question names; nothing
-    for a question that does not follow the ledgers' grammar."""
+    """Yield whether the reference of a question is true, and how many items the question names;
+    nothing for a question that does not follow the ledgers' grammar."""
     ledger = ledgers.parse_question(task["text"] or "")
     if ledger is None:
         return
@@ -176,13 +175,13 @@ def describe_ledger_question(task: Task) -> Iterator[tuple[str, float]]:
     yield "items", float(len(ledger.items))
 
 
-# ---- programs: tasks that need one step for every step of a program ----
+# ---- programs: tasks that take one step per step of a program ----
 
 
 @stage(TASKS)
 def program_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield held-out tasks with the outputs of their programs; `difficulty` is the number of
-    steps."""
+    """Yield held-out tasks with the outputs of their programs; `difficulty` is the number of steps
+    of the program."""
     for task in programs.held_out_tasks(seed, num_tasks):
         yield {
             "task_id": task.task_id,
@@ -212,8 +211,8 @@ def program_sound(task: Task) -> bool:
 
 
 def describe_program(task: Task) -> Iterator[tuple[str, float]]:
-    """Whether the reference of a task is true, and how many steps its program has, in all and by
-    type; nothing for a program that does not follow the grammar."""
+    """Yield whether the reference of a task is true, and how many steps its program has, overall
+    and by type; nothing for a program that does not follow the grammar."""
     parsed = programs.parse_task(task["text"] or "")
     if parsed is None:
         return
@@ -223,7 +222,7 @@ def describe_program(task: Task) -> Iterator[tuple[str, float]]:
     yield f"steps_{task['task_type']}", num_steps
 
 
-# ---- trails: questions that take one search a hop ----
+# ---- trails: questions that take one search per hop ----
 
 
 def trail_documents(
@@ -234,8 +233,8 @@ def trail_documents(
     embedding: EmbeddingConfig | None = None,
     label: str | None = None,
 ) -> Table:
-    """The documents of people who know each other, with their index: of vectors if there is an
-    `embedding`, else BM25."""
+    """The documents about people who know each other, with their index: a vector index if there is
+    an `embedding`, else BM25."""
     documents = trails.corpus(seed, num_documents)
     return store_documents(
         place, documents, source=f"trails, seed {seed}", embedding=embedding, label=label
@@ -257,7 +256,7 @@ def trail_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 def trail_oracle(task: Task, answer: str) -> bool | None:
     """Whether an answer is the person at the end of a question's trail, in the world of the task's
-    document; None for a question that does not follow the grammar, or whose trail is not there."""
+    document; None if the question does not follow the grammar or its trail does not exist."""
     truth = _trail_answer(task)
     if truth is None:
         return None
@@ -265,13 +264,13 @@ def trail_oracle(task: Task, answer: str) -> bool | None:
 
 
 def trail_sound(task: Task) -> bool:
-    """Whether a question's trail is there and its reference answer is at its end."""
+    """Whether a question's trail exists and ends at its reference answer."""
     return task["reference"] is not None and bool(trail_oracle(task, task["reference"]))
 
 
 def describe_trail_question(task: Task) -> Iterator[tuple[str, float]]:
-    """Whether the reference of a question is true, and how many hops the question has; nothing for
-    a question that does not follow the grammar."""
+    """Yield whether the reference of a question is true, and how many hops the question has;
+    nothing for a question that does not follow the grammar."""
     question = trails.parse_question(task["text"] or "")
     if question is None:
         return
@@ -286,12 +285,12 @@ def _trail_answer(task: Task) -> str | None:
     return world.true_answer(trails.parse_question(task["text"] or ""))
 
 
-# ---- ledgers with a mask: one step for every entry that is masked ----
+# ---- masked ledgers: one step per masked entry ----
 
 
 @stage(TASKS)
 def masked_ledger_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield held-out masked ledgers, with four options each; `difficulty` is the number of masked
+    """Yield held-out masked ledgers with four options each; `difficulty` is the number of masked
     entries."""
     for task in masked_ledgers.held_out_tasks(seed, num_tasks):
         yield {
@@ -306,8 +305,8 @@ def masked_ledger_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 
 def masked_ledger_oracle(task: Task, answer: str) -> bool | None:
-    """Whether a letter is that of the only right option; None for a task that is no masked
-    ledger, or has not exactly one."""
+    """Whether a letter is that of the only right option; None if the task is not a masked ledger or
+    does not have exactly one right option."""
     truth = masked_ledgers.true_letter(task["text"] or "", task["options"] or ())
     if truth is None:
         return None
@@ -315,14 +314,14 @@ def masked_ledger_oracle(task: Task, answer: str) -> bool | None:
 
 
 def masked_ledger_sound(task: Task) -> bool:
-    """Whether a task is a masked ledger with exactly one right option, which is its reference."""
+    """Whether a task is a masked ledger whose only right option is its reference."""
     truth = masked_ledgers.true_letter(task["text"] or "", task["options"] or ())
     return truth is not None and truth == task["reference"]
 
 
 def describe_masked_ledger(task: Task) -> Iterator[tuple[str, float]]:
-    """Whether the reference is the only right option, and how many entries are masked; nothing for
-    a task that is no masked ledger."""
+    """Yield whether the reference is the only right option, and how many entries are masked;
+    nothing for a task that is not a masked ledger."""
     options = task["options"] or ()
     entries = masked_ledgers.parse_entries(options[0]) if options else None
     if entries is None:
@@ -336,7 +335,7 @@ def describe_masked_ledger(task: Task) -> Iterator[tuple[str, float]]:
 
 @stage(DOCUMENTS)
 def cluster_documents(*, seed: int, num_clusters: int) -> Rows:
-    """Yield the documents of `num_clusters` clusters that are drawn from `seed`."""
+    """Yield the documents of `num_clusters` clusters drawn from `seed`."""
     for _, document in clusters.cluster_rows(seed, num_clusters):
         yield {
             **document,
@@ -347,15 +346,14 @@ def cluster_documents(*, seed: int, num_clusters: int) -> Rows:
 
 @stage(MEMBERSHIPS)
 def cluster_memberships(*, seed: int, num_clusters: int) -> Rows:
-    """Yield in which cluster each of the documents of `cluster_documents` is."""
+    """Yield the cluster of each document of `cluster_documents`."""
     for number, document in clusters.cluster_rows(seed, num_clusters):
         yield {"document_id": document["document_id"], "cluster": number, "similarity": 1.0}
 
 
 def cluster_oracle(task: Task, answer: str) -> bool | None:
     """Whether an answer, or the letter of an option, is true in the cluster of the task's document;
-    None for a question that does not follow the grammar, or asks for a fact that the cluster does
-    not have."""
+    None if the question does not follow the grammar, or asks for a fact that the cluster lacks."""
     if not (task["document_id"] or "").startswith(CLUSTER):
         return None
     seed, number, *_ = (task["document_id"] or "").removeprefix(CLUSTER).split("-")
@@ -363,7 +361,7 @@ def cluster_oracle(task: Task, answer: str) -> bool | None:
     truth = clusters.world_cluster(int(seed), int(number)).true_answer(question)
     if truth is None:
         return None
-    # a letter that no option has is wrong
+    # a letter without an option is wrong
     text = clusters.option_of(answer, task["options"]) if task["options"] else answer
     return text is not None and clusters.same_answer(text.strip(), truth)
 
@@ -381,8 +379,8 @@ def cluster_sound(task: Task) -> bool:
 
 @dataclass(frozen=True)
 class ClusterQuestion:
-    """A held-out question about a cluster; `options` is empty unless `task_type` is multiple
-    choice, whose answer is a letter."""
+    """A held-out question about a cluster. `options` is empty unless `task_type` is multiple
+    choice; then the answer is a letter."""
 
     task_id: str
     task_type: str
@@ -410,8 +408,8 @@ def cluster_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 @stage(DOCUMENTS)
 def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
-    """Yield what is shown with each question: all documents of its cluster as one, whose id is the
-    task's."""
+    """Yield the context shown with each question: all documents of its cluster as one document,
+    whose id is the task's."""
     for drawn in _draw_cluster_questions(seed, num_tasks):
         text = " ".join(drawn.cluster.texts[name] for name in drawn.cluster.names)
         yield {
@@ -423,8 +421,8 @@ def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
 
 
 def _draw_cluster_questions(seed: int, num_tasks: int) -> Iterator[ClusterQuestion]:
-    """Questions whose types and numbers of hops take turns, each about its own one of 1,000
-    clusters; after these come second questions about the same clusters, and so on."""
+    """Questions that cycle through types and numbers of hops, each about a different one of 1,000
+    clusters; then second questions about the same clusters, and so on."""
     rng = random.Random(seed)
     for i in range(num_tasks):
         turn, number = divmod(i, 1000)
@@ -446,9 +444,11 @@ def _draw_cluster_questions(seed: int, num_tasks: int) -> Iterator[ClusterQuesti
 
 @stage(TASKS)
 def haystack_tasks(*, seed: int, num_tasks: int, share_yes: float | None = None) -> Rows:
-    """Yield questions, each about a context stored as one document; `difficulty` is the number
-    of sentences needed. `share_yes`: they are leading questions, of which this share proposes the
-    true answer."""
+    """Yield questions, each about a context stored as one document; `difficulty` is the number of
+    sentences needed.
+
+    With `share_yes`, they are leading questions, and this share of them proposes the true answer.
+    """
     for haystack in haystacks.haystacks(seed, num_tasks, share_yes):
         yield {
             "task_id": haystack.task_id,
@@ -462,7 +462,7 @@ def haystack_tasks(*, seed: int, num_tasks: int, share_yes: float | None = None)
 
 @stage(DOCUMENTS)
 def haystack_contexts(*, seed: int, num_tasks: int) -> Rows:
-    """Yield what is shown with each question of `haystack_tasks`: one document, whose id is the
+    """Yield the context shown with each question of `haystack_tasks`: one document, whose id is the
     task's."""
     for haystack in haystacks.haystacks(seed, num_tasks):
         yield {
@@ -475,19 +475,21 @@ def haystack_contexts(*, seed: int, num_tasks: int) -> Rows:
 
 @stage(RUBRICS)
 def haystack_evidence(*, seed: int, num_tasks: int) -> Rows:
-    """Yield the sentences that answer each question: each is a criterion, a sentence that an
-    answer should quote."""
+    """Yield the sentences that answer each question, as criteria: an answer should quote them."""
     for haystack in haystacks.haystacks(seed, num_tasks):
         yield from evidence_rows(haystack.task_id, haystack.evidence)
 
 
 def haystack_mark(question: str, quotes: Sequence[str]) -> float | None:
-    """The mark that quotes deserve, 0..1, by how many steps to the answer they contain; None for a
-    question that does not follow the grammar. What a leading question proposes plays no part."""
+    """The mark that quotes deserve, 0..1, by the number of steps to the answer that they contain.
+
+    None for a question that does not follow the grammar. A leading question's proposal does not
+    matter.
+    """
     parsed = clusters.parse_question(haystacks.without_proposal(question))
     if parsed is None:
         return None
-    # from marks of 1 to 5
+    # scale marks from 1..5 to 0..1
     return (haystacks.mark(haystacks.links_found(parsed, quotes)) - 1) / 4
 
 
@@ -506,7 +508,7 @@ class ClusterNeedle:
 
 @stage(TASKS)
 def needle_tasks(*, grid: Grid, seed: int) -> Rows:
-    """Yield questions that one sentence answers, one for each of the grid's needles."""
+    """Yield questions that a single sentence answers, one for each of the grid's needles."""
     for needle in _draw_needles(grid, seed):
         yield {
             "task_id": needle.task_id,
@@ -520,7 +522,8 @@ def needle_tasks(*, grid: Grid, seed: int) -> Rows:
 
 @stage(RUBRICS)
 def needle_sentences(*, grid: Grid, seed: int) -> Rows:
-    """Yield those sentences: each is a criterion, a sentence that an answer should quote."""
+    """Yield the sentences that answer the questions of `needle_tasks`, as criteria: an answer
+    should quote them."""
     for needle in _draw_needles(grid, seed):
         yield only_criterion(needle.task_id, needle.sentence)
 

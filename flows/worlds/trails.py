@@ -3,8 +3,8 @@
 A document is about one person. It names four others and their ties to that person. Ties are mutual,
 like friendship, so a trail can be followed from either end: the Proposer starts at the answer and
 works backwards to a question, and the Solver starts at the question and works forwards. Each hop
-takes one search. `World.true_answer` gives the truth, which a run's references and answers are
-compared with.
+takes one search. `World.true_answer` gives the truth, with which a run's references and answers are
+compared.
 """
 
 import random
@@ -17,7 +17,7 @@ from flows.worlds.encyclopaedia import FACT_SENTENCES, NAMES
 
 # what two people are to each other
 TIES = ("rival", "ally", "friend", "neighbour", "partner", "cousin", "colleague", "twin")
-NUM_TIES = 4  # of a person
+NUM_TIES = 4  # ties per person
 NUM_RINGS = NUM_TIES // 2
 MAX_HOPS = 5
 DOCUMENT = "trail-"  # prefix of the ids of documents and held-out tasks
@@ -26,7 +26,7 @@ _QUESTION = re.compile(r"who is (\w+)((?: 's \w+)+) \?")
 
 @dataclass(frozen=True)
 class Question:
-    """A question about the person at the end of a trail. `ties` are in the order in which they are
+    """A question about the person at the end of a trail; `ties` are in the order in which they are
     followed from `person`."""
 
     person: str
@@ -63,7 +63,7 @@ def write_question(question: Question) -> str:
 
 
 def parse_question(text: str) -> Question | None:
-    """The question that a text states; None if the text does not follow the grammar."""
+    """Parse a question; None if the text does not follow the grammar."""
     match = _QUESTION.fullmatch(" ".join(text.split()))
     if match is None:
         return None
@@ -74,9 +74,9 @@ def parse_question(text: str) -> Question | None:
 
 
 class World:
-    """People and documents of `num_people` people, drawn from a seed.
+    """`num_people` people and their documents, drawn from a seed.
 
-    `ties[person]` maps what ties a person to somebody to their name, in the order of the person's
+    `ties[person]` maps each tie of a person to the name of the other, in the order of the person's
     document; `texts[person]` is the document.
     """
 
@@ -93,7 +93,7 @@ class World:
         }
 
     def tie_between(self, person: str, other: str) -> str:
-        """What ties two people who are tied."""
+        """The tie between two people who have one."""
         return next(tie for tie, name in self.ties[person].items() if name == other)
 
     def true_answer(self, question: Question | None) -> str | None:
@@ -106,7 +106,7 @@ class World:
         return person
 
     def draw_trail(self, rng: random.Random, hops: int) -> list[str]:
-        """Different people, each tied to the next: one more than there are hops."""
+        """Distinct people, each tied to the next; one more than there are hops."""
         while True:
             trail = [rng.choice(self.names)]
             for _ in range(hops):
@@ -127,7 +127,7 @@ def _draw_ties(rng: random.Random, names: list[str]) -> dict[str, dict[str, str]
     """NUM_TIES different ties of each person, to different people."""
     ties: dict[str, dict[str, str]] = {name: {} for name in names}
     for one, other in _draw_pairs(rng, names):
-        # each of the two has at most three others, so two of the eight ties are left at least
+        # each of the two has at most three other ties, so at least two of the eight are left
         tie = rng.choice([tie for tie in TIES if tie not in ties[one] and tie not in ties[other]])
         ties[one][tie] = other
         ties[other][tie] = one
@@ -135,7 +135,8 @@ def _draw_ties(rng: random.Random, names: list[str]) -> dict[str, dict[str, str]
 
 
 def _draw_pairs(rng: random.Random, names: list[str]) -> list[tuple[str, str]]:
-    """Who is tied to whom: neighbours in two rings of all people that share no pair."""
+    """The pairs of people to tie: neighbours in two rings of all people that have no pair in
+    common."""
     while True:
         pairs: list[tuple[str, str]] = []
         for _ in range(NUM_RINGS):
@@ -147,12 +148,12 @@ def _draw_pairs(rng: random.Random, names: list[str]) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=16)
 def open_world(seed: int, num_people: int) -> World:
-    """The world of a seed and a size; made once."""
+    """The world of a seed and a size; cached."""
     return World(seed, num_people)
 
 
 def world_of(document_id: str | None) -> World | None:
-    """The world that a document's or held-out task's id names; None for another id."""
+    """The world named in the id of a document or a held-out task; None for any other id."""
     if document_id is None or not document_id.startswith(DOCUMENT):
         return None
     seed, num_people, *_ = document_id.removeprefix(DOCUMENT).split("-")
@@ -169,7 +170,7 @@ def corpus(seed: int, num_documents: int) -> list[dict[str, str]]:
 
 
 def held_out_tasks(seed: int, num_tasks: int, num_people: int) -> list[HeldOutTask]:
-    """Questions about `World(seed, num_people)`, equally many of each number of hops."""
+    """Questions about `World(seed, num_people)`, with every number of hops equally often."""
     world = open_world(seed, num_people)
     rng = random.Random(seed)
     tasks = []

@@ -1,8 +1,8 @@
 """What a built-in world offers: documents to learn from, held-out tasks, and the truth about both.
 
-A built-in world is synthetic, so an oracle knows every right answer. A run's configuration names
-the world that it lives in (`world`), or none; `flows.worlds.built_in.open_world` opens it. Methods
-and the blocks that they share ask `run.world` and never name one.
+A built-in world is synthetic, so an oracle knows every right answer. A run's configuration may name
+its world (`world`), which `flows.worlds.built_in.open_world` opens. Methods and the blocks that
+they share use `run.world` and never name a particular world.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warehouse.store import Place, Table
 
 BENCHMARK = "micro"  # the held-out tasks of any world, in `evaluation.benchmark` and in stored rows
-CORPUS = "micro"  # the corpus of all of a world's documents, where a method's `corpus` names one
+CORPUS = "micro"  # the corpus with all of a world's documents, if a method's `corpus` names one
 PROMPTS = "micro"  # the set of prompts in the fixed phrases that the worlds' models understand
 
 
@@ -43,14 +43,14 @@ class Documents(Protocol):
 
 
 class Memberships(Protocol):
-    """Make the table that says which document is in which cluster, of the documents of the same
-    seed and size."""
+    """Make the table of which document is in which cluster, for the documents with the same seed
+    and size."""
 
     def __call__(self, place: Place, *, seed: int, size: int) -> Table: ...
 
 
 class HeldOut(Protocol):
-    """Make one table of the held-out tasks that a seed and a number determine."""
+    """Make one table of the held-out tasks, which a seed and their number determine."""
 
     def __call__(self, place: Place, *, seed: int, num_tasks: int) -> Table: ...
 
@@ -63,12 +63,12 @@ class NeedleTable(Protocol):
 
 @dataclass(frozen=True)
 class Needles:
-    """Needles of the world's own to hide in its documents, for `tasks.needles`."""
+    """The world's own needles to hide in its documents, for `tasks.needles`."""
 
     tasks: NeedleTable
     sentences: NeedleTable
-    # (needle, sentence): whether a sentence of the world's documents says nothing of the needle's
-    # entity, and may stand beside the needle
+    # (needle, sentence): whether a sentence of the world's documents says nothing about the
+    # needle's entity, so it may appear together with the needle
     foreign: Callable[[str, str], bool]
 
 
@@ -85,26 +85,26 @@ class World:
     """A built-in world. What it lacks is None or empty.
 
     Tables of a world:
-        corpora: the names by which a method's `corpus` asks for its documents.
+        corpora: the names by which a method's `corpus` requests its documents.
         documents: a corpus, with its index.
         memberships: which document is in which cluster.
         tasks: the held-out tasks; the next three tables are about the same tasks.
-        contexts: what is shown with each task, one document a task.
+        contexts: the context shown with each task, one document per task.
         evidence: the sentences that an answer should quote, as criteria.
         rubrics: the criteria that a perfect answer meets.
-        num_held_out_documents: how many documents the held-out tasks are about, which are searched
-            to answer them; they are those of the held-out tasks' seed.
+        num_held_out_documents: the number of documents that the held-out tasks are about and that
+            are searched to answer them; they have the held-out tasks' seed.
 
     The truth about a world:
         oracle: whether an answer to a task, or the letter of an option, is true.
         sound: whether a task follows the world's grammar and its reference, if any, is true.
-        rubric_truth: both for tasks with rubrics, where they depend on the documents.
+        rubric_truth: both of these for tasks with rubrics, where they depend on the documents.
         compare: whether an answer to a held-out task equals its reference.
         mark: the mark, 0..1, that quotes for a question deserve.
-        gates: quality gates by rule, by the name under which settings list them.
+        gates: rule-based quality gates, by their names in settings.
         describe: metrics of a question that a model wrote; none if it does not follow the grammar.
 
-    training: the world with the tasks to train on, if held-out tasks are of another distribution.
+    training: the world with the tasks to train on, if held-out tasks have another distribution.
     """
 
     name: str
