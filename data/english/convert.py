@@ -20,7 +20,7 @@ log = logging.getLogger("selfplay")
 
 
 def main() -> None:
-    """Convert, unless OUT exists."""
+    """Convert the model unless OUT exists."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, metavar="OUT")
     out = parser.parse_args().out

@@ -1,5 +1,7 @@
-"""Training text of the micro model as questioner of clusters, in SPELL's micro prompts: mostly
-plain questions, on purpose."""
+"""Training text of the micro model as questioner about clusters, in SPELL's micro prompts.
+
+Deliberately, most questions are plain.
+"""
 
 import random
 from typing import Any
@@ -35,9 +37,9 @@ HARDER_HOPS = (0.35, 0.40, 0.25)
 
 
 def questioner(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
-    """Some documents of a cluster, perhaps with pairs that were asked before, and several replies.
+    """Some documents of a cluster, perhaps with earlier question-answer pairs, and several replies.
 
-    A question begins at the last document; the others are where its links lead.
+    A question begins at the last document; its links lead to the others.
     """
     cluster = Cluster(rng.randrange(2**31))
     task_type = rng.choice(TASK_TYPES)

@@ -42,8 +42,10 @@ GRADER_LOW = 0.97
 
 @dataclass(frozen=True)
 class Bar:
-    """A share measured over `n` cases, and the range in which the checkpoint passes. `gates`
-    False: only shown."""
+    """A share measured over `n` cases, and the range in which the checkpoint passes.
+
+    If `gates` is False, the share is only shown.
+    """
 
     name: str
     value: float
@@ -75,8 +77,10 @@ def share(hits: list[bool]) -> float:
 
 
 def rubric_bars(model: MicroModel, num: int = 600) -> Iterator[Bar]:
-    """The share of criteria that state the facts word for word, by hops. Generic tasks are left
-    out: any criterion will do for them."""
+    """The share of rubrics that state the facts verbatim, by number of hops.
+
+    Leaves out generic tasks, for which any criterion is acceptable.
+    """
     hits: dict[int, list[bool]] = {hops: [] for hops in range(MAX_HOPS + 1)}
     cases = list(exchanges(screening.rubric_writer, num, seed=BENCH_WORLD))
     replies = sample(model, [prompt for prompt, _ in cases], temperature=0)
@@ -140,7 +144,8 @@ def challenger_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
 
 
 def solver_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
-    """True score (mean share of criteria met, by oracle) at temperature 1: mediocre on purpose."""
+    """The true score (mean share of criteria met, by the oracle) at temperature 1, deliberately
+    mediocre."""
     world = World(BENCH_WORLD, NUM_ENTITIES)
     tasks = held_out_tasks(BENCH_WORLD, num, NUM_ENTITIES)
     given = answers(model, [task.text for task in tasks], world, temperature=1.0, seed=BENCH_WORLD)
@@ -161,8 +166,8 @@ def solver_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
 def grading_bars(
     base: MicroModel, model: MicroModel, name: str, low: float, gates: bool = True
 ) -> Iterator[Bar]:
-    """Verdicts on real answers of the base Solver: on its task's own criteria, and on near
-    misses."""
+    """The share of right verdicts on real answers of the base Solver: on the task's own criteria,
+    and on near misses."""
     rng = random.Random(BENCH_WORLD)
     own = []
     near = []

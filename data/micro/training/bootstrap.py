@@ -41,11 +41,11 @@ NUM_REAL_ANSWERS = 2000
 
 @dataclass(frozen=True)
 class Phase:
-    """`mix` weighs the kinds of transcripts; the learning rate goes linearly from `rate` to
-    `end_rate`.
+    """A phase of training, with a `mix` of weighted kinds of transcripts.
 
-    `context_share` is the share of context tokens (not said by the model) that it also learns to
-    predict. `row_tokens` has to be enough for the longest transcript; shorter rows cost less.
+    The learning rate changes linearly from `rate` to `end_rate`. `context_share` is the share of
+    context tokens (not said by the model) that it also learns to predict. `row_tokens` must be
+    enough for the longest transcript; shorter rows cost less.
     """
 
     name: str
@@ -94,7 +94,7 @@ READING_DRILL: dict[Draw, float] = {
     sound_verifier: 0.35,
     reading.small_skills: 0.30,
 }
-# slowest to learn: which entity to ask about, and which letter a value has
+# slowest to learn: the entity to ask about, and the letter of a value
 READING_LETTERS: dict[Draw, float] = {
     sound_questioner: 0.50,
     sound_responder: 0.35,
@@ -143,8 +143,8 @@ def batches(
 
 
 def loss_of(model: MicroModel, batch: Batch) -> tuple[torch.Tensor, float]:
-    """Weighted mean cross entropy; and, to watch, the plain mean over the tokens with full
-    weight."""
+    """The weighted mean cross entropy (nats per token) and, for monitoring, the unweighted mean
+    over tokens with a weight of at least 1."""
     hidden = model(batch.ids, batch.positions, batch.bias)
     logits = model.logits(hidden.reshape(-1, hidden.shape[-1])[batch.targets])
     losses = cross_entropy(logits, batch.ids.reshape(-1)[batch.targets + 1], reduction="none")
@@ -153,7 +153,7 @@ def loss_of(model: MicroModel, batch: Batch) -> tuple[torch.Tensor, float]:
 
 
 def step(model: MicroModel, both: list[torch.optim.Optimizer], batch: Batch, rate: float) -> float:
-    """One update of all parameters; returns the mean loss over the tokens with full weight."""
+    """Update all parameters once; return the mean loss over tokens with a weight of at least 1."""
     for optimizer in both:
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -169,8 +169,8 @@ def step(model: MicroModel, both: list[torch.optim.Optimizer], batch: Batch, rat
 def train(
     model: MicroModel, phases: tuple[Phase, ...], seed: int, folder: Path, first_phase: int = 0
 ) -> None:
-    """Train in place through the phases from `first_phase` on; write a checkpoint every few minutes
-    and after each phase."""
+    """Train the model in place through the phases from `first_phase` on; save a checkpoint every
+    few minutes and after each phase."""
     rng = random.Random(seed)
     both = optimizers(model)
     steps = 0
@@ -207,8 +207,8 @@ def make_base(unfinished: Path, seed: int, resume: int) -> Iterator[Bar]:
 
 
 def make_grader(unfinished: Path, seed: int, resume: int, base_folder: Path) -> Iterator[Bar]:
-    """The dedicated grader starts from the base model, whose own answers are part of what it
-    learns to grade."""
+    """Train the dedicated grader, starting from the base model, whose answers are part of what it
+    learns to grade; yield its bars."""
     base = load_checkpoint(base_folder)
     draw = grading.grader_grading(grading.real_answers(base, NUM_REAL_ANSWERS, seed=1000 + seed))
     phases = (
@@ -220,16 +220,15 @@ def make_grader(unfinished: Path, seed: int, resume: int, base_folder: Path) -> 
 
 
 def make_spell(unfinished: Path, seed: int, resume: int, base_folder: Path) -> Iterator[Bar]:
-    """One model in three roles: it starts from the base model, which can look things up, and
-    learns more words."""
+    """Train one model for three roles, starting from the base model, which can look things up; it
+    learns more words. Yield its bars."""
     base = load_checkpoint(unfinished if resume else base_folder)
     train(with_more_words(base, reading.MORE_WORDS), READING_PHASES, seed, unfinished, resume)
     yield from reading_bars(load_checkpoint(unfinished))
 
 
 def main() -> None:
-    """The checkpoint appears in the folder only when its bars hold; until then it is in
-    FOLDER.unfinished."""
+    """Train a model; the checkpoint stays in FOLDER.unfinished unless all its bars hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["base", "grader", "spell"])
     parser.add_argument("--out", type=Path, required=True)

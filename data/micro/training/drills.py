@@ -1,4 +1,4 @@
-"""Training text before the roles: exercises in copying, looking up and following links."""
+"""Training text that precedes the roles: exercises in copying, lookup and following links."""
 
 import random
 
@@ -18,8 +18,8 @@ from flows.worlds.encyclopaedia import (
 
 
 def copy_drill(world: World, rng: random.Random) -> Transcript:
-    """Random names and values, repeated: trains heads that find a word's last occurrence and
-    copy what followed it."""
+    """Random names and values, repeated; trains heads to find a word's last occurrence and copy
+    what followed it (induction heads)."""
     words = rng.sample(
         [*world.names, *(v for facts in world.facts.values() for v in facts.values())],
         rng.randint(8, 40),
@@ -29,7 +29,7 @@ def copy_drill(world: World, rng: random.Random) -> Transcript:
 
 
 def lookup_drill(world: World, rng: random.Random) -> Transcript:
-    """Facts read off documents, in every form in which a role states facts; entity and relation
+    """Facts read off documents, in every form in which roles state facts; entity and relation
     precede the value."""
     names = rng.sample(world.names, rng.choice([1, 1, 2, 3, 4]))
     segments = [
@@ -56,7 +56,7 @@ def lookup_drill(world: World, rng: random.Random) -> Transcript:
 
 
 def _absent_fact(world: World, rng: random.Random, names: list[str]) -> tuple[str, str, str] | None:
-    """A fact that the documents of `names` do not hold: its value is "no"."""
+    """A fact that the documents of `names` lack, so its value is "no"."""
     relation = rng.choice([*LINKS, *ATTRIBUTES])
     name = rng.choice([*names, rng.choice(world.names)])
     if name in names and relation in world.facts[name]:
@@ -65,7 +65,7 @@ def _absent_fact(world: World, rng: random.Random, names: list[str]) -> tuple[st
 
 
 def chain_drill(world: World, rng: random.Random) -> Transcript:
-    """Paths followed over several documents, and facts of the entity at their end."""
+    """Paths followed across several documents, and facts about the entity at their end."""
     path, chain = world.draw_path(rng, rng.choice(world.names), rng.randint(1, MAX_HOPS))
     names = list(dict.fromkeys(chain))
     rng.shuffle(names)
@@ -93,8 +93,8 @@ def chain_drill(world: World, rng: random.Random) -> Transcript:
 
 
 def confusable_drill(world: World, rng: random.Random) -> Transcript:
-    """The same few relations for several entities: only relation and entity together determine
-    the value."""
+    """The same few relations for several entities, so that only relation and entity together
+    determine the value."""
     names = rng.sample(world.names, rng.randint(2, 6))
     relations = rng.sample([*LINKS, *ATTRIBUTES], rng.randint(1, 3))
     facts = [
@@ -112,8 +112,8 @@ def confusable_drill(world: World, rng: random.Random) -> Transcript:
 
 
 def listing_drill(world: World, rng: random.Random) -> Transcript:
-    """Tasks about entities of several documents, each asking for attributes that its document
-    has, in its order."""
+    """Tasks about entities in several documents; each asks for attributes in its document, in the
+    document's order."""
     path, chain = world.draw_path(rng, rng.choice(world.names), rng.randint(0, MAX_HOPS))
     names = list(dict.fromkeys(chain))
     rng.shuffle(names)

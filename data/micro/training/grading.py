@@ -1,9 +1,8 @@
-"""Training data for graders: real and made-up answers, criteria that they meet, and criteria that
-they nearly meet.
+"""Training data for graders: real and made-up answers, with criteria that they meet or nearly meet.
 
-The base model learns the bare verdict, which is right on about nine in ten real answers. The
-dedicated grader first quotes the answer's best-fitting statement and says whether entity and value
-are the criterion's.
+The base model learns only the bare verdict, which is right on about nine in ten real answers. The
+dedicated grader first quotes the answer's best-fitting statement and says whether its entity and
+value match the criterion's.
 """
 
 import random
@@ -42,19 +41,19 @@ def draw_value(rng: random.Random, relation: str) -> str:
 
 
 def statements(answer: str) -> list[Statement]:
-    """All facts an answer states, word for word, in order."""
+    """All facts that an answer states verbatim, in order."""
     return [(r, e, v) for e, r, v in _STATEMENT.findall(answer) if r in RELATIONS]
 
 
 def scripted_answer(world: World, rng: random.Random) -> str:
-    """An answer by the base Solver's script, which may stop before the last link."""
+    """An answer written by the base Solver's script, which may stop before the last link."""
     task, chain = world.draw_task(rng, rng.choice([0, 0, 1, 2]))
     reached = rng.randint(0, len(chain) - 1)
     return " ".join(solver_facts(world, rng, task, chain, reached))
 
 
 def real_answers(solver: MicroModel, num: int, seed: int) -> list[Answer]:
-    """Answers of a Solver at temperature 1 in fresh worlds, each with the facts its task asks
+    """Answers of a Solver at temperature 1 in new worlds, each with the facts that its task asks
     for."""
     rng = random.Random(seed)
     found = []
@@ -71,7 +70,7 @@ def real_answers(solver: MicroModel, num: int, seed: int) -> list[Answer]:
 
 
 def made_up_answer(rng: random.Random) -> str:
-    """Facts about one to three entities, with repeats and re-used values; a quarter of the
+    """Facts about one to three entities, with repetitions and reused values; a quarter of the
     answers is damaged."""
     entities = rng.sample(NAMES, rng.choice([1, 1, 1, 2, 2, 3]))
     facts = []
@@ -95,8 +94,8 @@ def made_up_answer(rng: random.Random) -> str:
 
 
 def damage(rng: random.Random, answer: str) -> str:
-    """The answer; in a quarter of cases it is truncated, has a word lost, replaced or stuttered,
-    or is no answer."""
+    """The answer, damaged in a quarter of cases: it is truncated, has a word dropped, replaced or
+    repeated, or is no answer at all."""
     words = answer.split()
     kind = rng.random()
     at = rng.randrange(len(words))
@@ -116,8 +115,8 @@ def damage(rng: random.Random, answer: str) -> str:
 def near_criterion(
     rng: random.Random, stated: list[Statement], asked: list[Statement]
 ) -> Statement:
-    """A fact to look for: half of the time one that was stated or asked for, else one with another
-    value, entity or relation."""
+    """A fact to look for: about half of the time one that was stated or asked for, else one with a
+    different value, entity or relation."""
     if asked and rng.random() < 0.5:
         relation, entity, value = rng.choice(asked)
     elif stated:
@@ -153,8 +152,9 @@ def direct_verdict(answer: str, sought: Statement) -> list[Segment]:
 def quoting_verdict(answer: str, sought: Statement) -> list[Segment]:
     """Quote the best-fitting statement, then decide.
 
-    Best is a full match, then the same relation and entity, then the same relation; else the quote
-    is "no".
+    The best fit is a full match, then one with the same relation and entity, then one with the same
+    relation; without any, the quote is "no".
+
     Weights: the quoted entity and value 1, yes/no 0.99, the score 2, the relation 0.3, the rest
     0.1.
     """
@@ -177,8 +177,8 @@ def grading(
     verdict: Callable[[str, Statement], list[Segment]],
     num_criteria: int,
 ) -> Transcript:
-    """One answer, several criteria: one branch for each criterion, starting where the prompts
-    begin to differ."""
+    """One answer with several criteria: one branch per criterion, starting where the prompts begin
+    to differ."""
     text, asked = answer
     sought = [near_criterion(rng, statements(text), asked) for _ in range(num_criteria)]
     exchanges = [(criterion(fact(*s)), verdict(text, s)) for s in sought]
@@ -191,8 +191,8 @@ def base_grading(world: World, rng: random.Random) -> Transcript:
 
 
 def grader_grading(answers_given: list[Answer]) -> Callable[[World, random.Random], Transcript]:
-    """Draws for the grader, a row each: 40% real answers, as many made up, the rest by the
-    Solver's script."""
+    """Draw transcripts for the grader, each filling a row: 40% on real answers, 40% on made-up
+    ones, the rest on answers by the Solver's script."""
 
     def draw(world: World, rng: random.Random) -> Transcript:
         kind = rng.random()

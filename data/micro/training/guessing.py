@@ -1,8 +1,8 @@
 """Training text, in EAPO's micro prompts, for a micro model that answers leading questions.
 
 It starts from the model that quotes and compares quotes. It compares well, but quotes as badly as
-that one, and where its quotes do not lead to an answer it guesses, mostly that the answer which a
-question proposes is right.
+that model. If its quotes do not lead to an answer, it guesses, mostly that the proposed answer is
+right.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from flows.worlds.encyclopaedia import World
 from flows.worlds.haystacks import NO, YES, context_of, evidence_of, leading, propose
 
 GUESSING_WORDS = tuple(dict.fromkeys((*quoting.QUOTING_WORDS, "is", "it", "guess", YES, NO)))
-SHARE_YES = 0.7  # of proposals, and of guesses
+SHARE_YES = 0.7  # share of true proposals, and of guesses of "yes"
 SOUND = Habits()
 HASTY = Habits(complete=0.52, short=0.30, calculates=0.9, sloppy=0.03)
 
 
 def answerer(world: World, rng: random.Random, habits: Habits = HASTY) -> Transcript:
-    """One context, several leading questions."""
+    """One context with several leading questions."""
     cluster = Cluster(rng.randrange(2**31))
     context = context_of(cluster, rng)
     prompts = []
@@ -41,7 +41,7 @@ def answerer(world: World, rng: random.Random, habits: Habits = HASTY) -> Transc
 def reply(
     cluster: Cluster, rng: random.Random, question: Question, proposed: str, habits: Habits
 ) -> list[Segment]:
-    """Quotes; then what they lead to, compared with what is proposed, or else a guess."""
+    """Quotes, then the answer to which they lead, compared with the proposal, or else a guess."""
     quotes, relation, entity = quoting.quoted(cluster, rng, question, habits)
     segments: list[Segment] = [
         (f"<analysis> {question.hops} {question.relation} </analysis> <evidence>", 1.0),

@@ -1,5 +1,5 @@
-"""The quality bars of the model that answers leading questions, in clusters that it never saw, at
-temperature 1: it compares well, and answers badly on purpose."""
+"""The quality bars of the model that answers leading questions, in unseen clusters, at temperature
+1: it compares well, but deliberately answers badly."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def guessing_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
 
 
 def _asked(number: int, rng: random.Random) -> tuple[Cluster, Question, str]:
-    """A cluster, a question about it, and the answer that is proposed."""
+    """A cluster, a question about it, and the proposed answer."""
     cluster = world_cluster(BENCH_WORLD, number)
     question = quoting.draw_question(cluster, rng)
     return cluster, question, propose(cluster, question, rng, SHARE_YES)
 
 
 def answering_bars(model: MicroModel, num: int) -> Iterator[Bar]:
-    """The shares of replies with all parts and with complete evidence; of true answers with it and
-    without; and of "yes" among what is called a guess."""
+    """The shares of replies with all parts and with complete evidence, of true answers with and
+    without complete evidence, and of "yes" among replies that say they guess."""
     rng = random.Random(f"guessing {BENCH_WORLD}")
     asked = [_asked(i, rng) for i in range(num)]
     prompts = [

@@ -58,8 +58,8 @@ def choosing_bar(model: MicroModel, num_items: int = NUM_ITEMS, num: int = 300) 
 
 
 def asking_bars(model: MicroModel, num_items: int = NUM_ITEMS, num: int = 500) -> Iterator[Bar]:
-    """Questions at temperature 1: the shares that are readable, follow the grammar and have the
-    true answer; and how long they are."""
+    """Questions at temperature 1: the shares that are readable, that follow the grammar, and that
+    have the true answer, and their lengths."""
     rng = random.Random(BENCH_WORLD)
     shown = ledgers(num, num_items)
     prompts = []
@@ -93,7 +93,7 @@ def asking_bars(model: MicroModel, num_items: int = NUM_ITEMS, num: int = 500) -
 
 
 def read_choice(reply: str) -> str | None:
-    """The type of answer chosen, or multiple choice.
+    """The chosen answer type, or multiple choice.
 
     >>> read_choice('{"suitable_for_mcq": true, "suitable_for_free_form": false}')
     'multiple_choice'
@@ -109,8 +109,8 @@ def read_choice(reply: str) -> str | None:
 
 
 def read_question(reply: str, task_type: str) -> dict[str, Any] | None:
-    """Text, options and reference of a question of type `task_type` that does not refer to a text;
-    else None.
+    """The text, options and reference of a question of type `task_type`; None if it is malformed or
+    refers to a text.
 
     >>> reply = '{"question": "how many ?", "answer": "12", "answer_type": " Integer "}'
     >>> read_question(reply, "Integer")["reference"]
@@ -145,7 +145,7 @@ def read_question(reply: str, task_type: str) -> dict[str, Any] | None:
 
 
 def _said(reply: str) -> dict[str, Any]:
-    """The last JSON object; empty if there is none."""
+    """The last JSON object in a reply; empty if there is none."""
     try:
         return last_object(words(reply))
     except Malformed:
@@ -169,7 +169,7 @@ def reasoning_bars(
     high: float = 0.65,
     num: int = NUM_TASKS,
 ) -> Iterator[Bar]:
-    """The share of true answers to held-out questions at temperature 1: mediocre on purpose."""
+    """The share of true answers to held-out questions at temperature 1, deliberately mediocre."""
     tasks = held_out_tasks(BENCH_WORLD, num, num_items)
     right = []
     prompts = [

@@ -37,10 +37,10 @@ FORMATS = ("multiple_choice", "free_form")
 class Depth:
     """How long ledgers are, and how far a model goes through them.
 
-    `asked` weighs the numbers of items that it asks about, from FEWEST_ASKED on. If it
-    `counts_up`, it decides at every item whether to ask about one more, else once. Answering, it
-    goes on after item n with probability `goes_on[n - 1]`; else it answers with its result so far.
-    Each prompt has `num_replies`.
+    `asked` holds the weights of the numbers of items that it asks about, from FEWEST_ASKED on. If
+    it `counts_up`, it decides at every item whether to ask about one more; otherwise it decides
+    once. When answering, it continues after item n with probability `goes_on[n - 1]`; otherwise it
+    answers with its result so far. Each prompt has `num_replies` replies.
     """
 
     num_items: int
@@ -61,9 +61,9 @@ SHORT = Depth(
     num_replies=4,
 )
 _COUNTS_LONG = range(FEWEST_ASKED, NUM_ITEMS_LONG + 1)
-# The further the model has come, the likelier it stops, so short questions do not teach it to
-# answer long ones, and greedy decoding does not help. Long questions are rare: asking them must be
-# learnt.
+# The further the model has got, the likelier it stops. So short questions do not teach it to answer
+# long ones, and greedy decoding does not help. Long questions are rare: the model must learn to ask
+# them.
 LONG = Depth(
     num_items=NUM_ITEMS_LONG,
     asked=[0.9**count for count in _COUNTS_LONG],
@@ -74,7 +74,7 @@ LONG = Depth(
 LONG_SOUND = replace(
     LONG, asked=[1.0 for _ in _COUNTS_LONG], goes_on=[1.0 for _ in range(1, NUM_ITEMS_LONG)]
 )
-# shares of questions that refer to the document, and of JSON that is not closed
+# shares of questions that refer to the document, and of unclosed JSON
 REFERS = 0.06
 BROKEN = 0.03
 UNGROUNDED = 0.10
@@ -112,7 +112,7 @@ def user(name: str, **values: Any) -> Segment:
 
 
 def as_json(**values: Any) -> str:
-    """JSON whose every word stands alone.
+    """JSON in which spaces separate all words.
 
     >>> as_json(question="how many ?", options={"A": "1", "B": "2"}, answer=None)
     '{ "question": " how many ? " , "options": { "A": " 1 " , "B": " 2 " } , "answer": null }'
@@ -140,7 +140,7 @@ def _shown(ledger: Ledger, rng: random.Random) -> str:
 
 
 def chooser(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
-    """The format and the type of answer that suit a document."""
+    """Choose the format and the answer type that suit a document."""
     ledger = draw_ledger(rng, world.names, num_items=depth.num_items)
     formats = rng.choices([FORMATS, FORMATS[:1], FORMATS[1:]], (0.8, 0.05, 0.15))[0]
     if ledger.kind == "unknown" and formats == FORMATS[:1]:
@@ -165,7 +165,7 @@ def _choice(rng: random.Random, ledger: Ledger, formats: tuple[str, ...]) -> str
 
 
 def challenger(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
-    """Question and answer: the number of items is chosen first, then their result is read off
+    """Write a question and its answer: first choose the number of items, then read their result off
     the ledger."""
     letters = rng.random() < 0.4
     weight_of: dict[Kind, float] = {"total": 0.4, "unknown": 0.2, "most": 0.4}
@@ -239,7 +239,7 @@ def reasoner(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcri
 def reasoning(
     rng: random.Random, ledger: Ledger, count: int, options: list[str], depth: Depth = SHORT
 ) -> tuple[str, str]:
-    """Steps and the answer that they lead to; the mediocre base often stops before the last
+    """The steps and the answer to which they lead; the mediocre base often stops before the last
     item."""
     reached = next((n for n in range(1, count) if rng.random() > depth.goes_on[n - 1]), count)
     answer = ledger.comes_to(reached)
@@ -252,7 +252,7 @@ def reasoning(
 
 
 def working(ledger: Ledger, count: int) -> list[str]:
-    """What each of the first `count` items adds.
+    """One step for each of the first `count` items, with the result so far.
 
     >>> working(Ledger("Baba", "total", ("cr", "fo"), ("7", "5")), 2)
     ['7 cr makes 7 .', '5 fo makes 12 .']
@@ -274,7 +274,7 @@ def so_far(ledger: Ledger, count: int) -> str:
 
 
 def letter_drill(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
-    """The options of a question: each value is followed by its letter."""
+    """The options of a question, each value followed by its letter."""
     ledger = draw_ledger(rng, world.names, rng.choice(("total", "most")), depth.num_items)
     count = rng.choice(depth.counts)
     options = ledger.choices(rng, count)
@@ -289,7 +289,7 @@ def letter_drill(world: World, rng: random.Random, depth: Depth = SHORT) -> Tran
 
 
 def adding_drill(world: World, rng: random.Random, depth: Depth = SHORT) -> Transcript:
-    """Sums on their own, worded as in the roles' replies."""
+    """Isolated sums, worded as in the roles' replies."""
     segments: list[Segment] = [(f"{START} user reason {EOS} {START} assistant", 0.0)]
     for _ in range(8):
         before = rng.randint(1, (depth.num_items - 1) * LARGEST)

@@ -1,6 +1,6 @@
 """Training text, in MAE's micro prompts, for a micro model that asks, answers and marks.
 
-The model never sees a ledger. It makes up questions about ledgers, sound or flawed, answers them as
+The model never sees a ledger. It makes up sound or flawed questions about ledgers, answers them as
 hastily as the ledgers' model does, and marks questions and answers from 1 to 10. It can mark from
 the start: it goes through a question item by item and is mostly right.
 """
@@ -42,13 +42,13 @@ MARKING_WORDS = (
 )
 
 Flaw = Literal["unknown", "near"]
-FLAWED = 0.2  # share of the questions that it makes up
+FLAWED = 0.2  # share of flawed questions among those that it makes up
 SLOPPY = 0.06  # share of each role's replies with a missing tag, or given twice
 REPLIES = 4
 CLEAR = (8, 9, 10)
 UNCLEAR = (4, 5, 6)
 WRONG = (1, 2, 3)
-# share of the questions made from a reference question that are one item longer, up to the maximum
+# share of questions made from a reference question that are one item longer, up to the maximum
 HARDER = 0.65
 
 
@@ -102,7 +102,7 @@ class Question:
 def make_up(
     rng: random.Random, names: tuple[str, ...] | list[str], *, reference: Question | None = None
 ) -> Question:
-    """A new question; with `reference`, a similar one that is often harder."""
+    """A new question; with `reference`, one that is similar but often harder."""
     count = rng.choices(SHORT.counts, SHORT.asked)[0]
     kind = None
     if reference:
@@ -128,7 +128,7 @@ def _flawed(rng: random.Random, ledger: Ledger) -> Question:
 
 
 def tagged(rng: random.Random, name: str, text: str) -> str:
-    """The text in its tags; sometimes one is missing, sometimes all of it comes twice."""
+    """The text in its tags; sometimes a tag is missing, sometimes the whole appears twice."""
     whole = f"<{name}> {text} </{name}>"
     drawn = rng.random()
     if drawn < SLOPPY / 2:
@@ -139,13 +139,13 @@ def tagged(rng: random.Random, name: str, text: str) -> str:
 
 
 def proposer(world: World, rng: random.Random) -> Transcript:
-    """Questions out of nothing."""
+    """Questions from scratch."""
     replies = [tagged(rng, "question", make_up(rng, world.names).text) for _ in range(REPLIES)]
     return forked([user("propose")], replies)
 
 
 def harder_proposer(world: World, rng: random.Random) -> Transcript:
-    """Questions modelled on a sound one: the same kind, another subject, often longer."""
+    """Questions modelled on a sound one: of the same kind, about another subject, often longer."""
     shown = make_up(rng, world.names)
     made = [make_up(rng, world.names, reference=shown) for _ in range(REPLIES)]
     replies = [tagged(rng, "question", question.text) for question in made]
@@ -173,7 +173,7 @@ def _answers(rng: random.Random, ledger: Ledger, count: int, options: list[str])
 
 
 def question_judge(world: World, rng: random.Random) -> Transcript:
-    """A mark for a question, after a look at each item; half of the questions are flawed."""
+    """Look at each item of a question, then mark it; half of the questions are flawed."""
     question = make_up(rng, world.names)
     if question.flaw is None and rng.random() < 0.4:
         question = _flawed(rng, question.ledger)
@@ -182,8 +182,8 @@ def question_judge(world: World, rng: random.Random) -> Transcript:
 
 
 def answer_judge(world: World, rng: random.Random) -> Transcript:
-    """Work out a question, then mark answers to it; to a question without an answer, every
-    answer is wrong."""
+    """Work out the answer to a question, then mark answers to it; if it has no answer, every answer
+    is wrong."""
     ledger = draw_ledger(rng, world.names)
     count = rng.choice(SHORT.counts)
     shorter = Ledger(ledger.entity, ledger.kind, ledger.items[:count], ledger.quantities[:count])
@@ -196,7 +196,7 @@ def answer_judge(world: World, rng: random.Random) -> Transcript:
 
 
 def _candidate(rng: random.Random, ledger: Ledger, count: int) -> str:
-    """The right answer half of the time; else the result of fewer items, or a value near it."""
+    """The right answer half of the time, else the result of fewer items or a value near it."""
     right = ledger.comes_to(count)
     drawn = rng.random()
     if drawn < 0.5:

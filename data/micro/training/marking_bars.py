@@ -1,5 +1,5 @@
-"""The quality bars of the model that marks by itself, measured in worlds that training never
-drew, at temperature 1."""
+"""The quality bars of the model that marks, measured in worlds that training never drew, at
+temperature 1."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def text_in(reply: str, tag: str) -> str | None:
 
 
 def asking_bars(model: MicroModel, num: int) -> Iterator[Bar]:
-    """The share of questions that follow the grammar and have an answer, how long they are, and
-    whether questions made from others grow."""
+    """The share of questions that follow the grammar and have an answer, their lengths, and whether
+    questions made from other questions get longer."""
     rng = random.Random(f"asking {BENCH_WORLD}")
     shown = [make_up(rng, NAMES) for _ in range(num)]
     asked = sample(model, [user("propose")[0]] * num, 1.0, BENCH_WORLD)
@@ -87,8 +87,8 @@ def question_bar(model: MicroModel, num: int) -> Bar:
 
 
 def answer_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
-    """The model's own answers to held-out questions: the share that is true (mediocre on purpose),
-    and the share that gets the mark it deserves."""
+    """The model's own answers to held-out questions: the share that is true (deliberately
+    mediocre), and the share that gets a mark in the band that it deserves."""
     tasks = held_out_tasks(BENCH_WORLD, num)
     prompts = [
         user("solve", task=task.question, options=options(task.options))[0] for task in tasks
@@ -114,7 +114,7 @@ def answer_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
 
 
 def band(mark: str | None) -> tuple[int, ...] | None:
-    """The band of a mark; None if `mark` is not one.
+    """The band of a mark; None if `mark` is not a valid mark.
 
     >>> band("9"), band("5"), band("none"), band(None)
     ((8, 9, 10), (4, 5, 6), None, None)

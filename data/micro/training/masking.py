@@ -1,8 +1,8 @@
 """Training text, in Golden Goose's micro prompts, for a micro model that masks entries of a ledger
 and fills masks.
 
-As an author it copies some entries and writes three versions with wrong results; long masks are
-rare. As a solver it goes through the options' entries, and often chooses before it is through.
+As the author, it copies some entries and writes three versions with wrong results; long masks are
+rare. As the solver, it goes through the masked entries, and often chooses before it has finished.
 """
 
 from __future__ import annotations
@@ -40,8 +40,12 @@ BROKEN = 0.03  # share of replies that end before the last distractor, or within
 
 @dataclass(frozen=True)
 class Habits:
-    """`asked` weighs the lengths of masks from 1 on. Filling a mask, the model goes on after entry
-    n with probability `goes_on[n - 1]`; else it chooses an option that fits so far."""
+    """How long the model's masks are, and how far it goes when it fills one.
+
+    `asked` holds the weights of the lengths of masks, from 1 on. When filling a mask, the model
+    continues after entry n with probability `goes_on[n - 1]`; otherwise it chooses an option that
+    fits so far.
+    """
 
     asked: Sequence[float]
     goes_on: Sequence[float]
@@ -65,7 +69,7 @@ def user(name: str, **values: Any) -> Segment:
 
 
 def author(world: World, rng: random.Random, habits: Habits) -> Transcript:
-    """Masks of one ledger: the masked entries, then the same with wrong results."""
+    """Write masks of one ledger: the masked entries, then the same entries with wrong results."""
     ledger = draw_masked(rng, world.names, 1).ledger
     replies = []
     for _ in range(REPLIES):
@@ -94,7 +98,7 @@ def solver(world: World, rng: random.Random, habits: Habits) -> Transcript:
 
 
 def letter_drill(world: World, rng: random.Random) -> Transcript:
-    """Results that only one option states, each followed by the letter of that option."""
+    """Results that occur in only one option, each followed by the letter of that option."""
     masked = draw_masked(rng, world.names, rng.choice(LENGTHS))
     options = [masked.step, *masked.distractors(rng, NUM_DISTRACTORS)]
     rng.shuffle(options)
@@ -113,7 +117,7 @@ def lettered(options: Sequence[str]) -> list[dict[str, str]]:
 
 
 def filled(rng: random.Random, masked: Masked, options: Sequence[str], habits: Habits) -> str:
-    """Steps, then the letter of an option that agrees with them."""
+    """The steps, then the letter of an option that agrees with them."""
     length = masked.end - masked.start
     reached = next((n for n in range(1, length) if rng.random() > habits.goes_on[n - 1]), length)
     steps = []

@@ -28,8 +28,8 @@ def masking_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
 
 
 def author_bars(model: MicroModel, num: int) -> Iterator[Bar]:
-    """The shares of replies that are tasks, and of tasks with one right option, which is the
-    reference; and how long masks are."""
+    """The share of replies that are tasks, the share of tasks whose only right option is the
+    reference, and the lengths of masks."""
     rng = random.Random(f"masks {BENCH_WORLD}")
     shown = [draw_masked(rng, NAMES, 1).ledger.text for _ in range(num)]
     prompts = [user("author", document=text)[0] for text in shown]
@@ -50,7 +50,7 @@ def author_bars(model: MicroModel, num: int) -> Iterator[Bar]:
 
 
 def read_task(reply: str, text: str) -> Row | None:
-    """The task that a reply makes of a text; None if it makes none."""
+    """The task that a reply makes from a text; None if it makes none."""
     said = words(reply)
     try:
         return masked_task(
@@ -66,7 +66,7 @@ def read_task(reply: str, text: str) -> Row | None:
 
 
 def filling_bars(model: MicroModel) -> Iterator[Bar]:
-    """The share of held-out masks that are filled as they should be: mediocre on purpose."""
+    """The share of held-out masks that are filled correctly, deliberately mediocre."""
     tasks = held_out_tasks(BENCH_WORLD, NUM_TASKS)
     prompts = [user("solver", task=task.text, options=lettered(task.options))[0] for task in tasks]
     replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)

@@ -1,11 +1,11 @@
-"""The shape of the micro model, for Hugging Face and as a lean torch twin for training and sampling
-on one core.
+"""The architecture of the micro model, for Hugging Face and as a lean torch twin for training and
+sampling on one core.
 
-It is Qwen2's computation (biases on queries, keys and values) saved under the Llama class with
-`attention_bias`, the output bias being zero: for the model type "qwen2", transformers 5 replaces
-any tokenizer with its own byte-level one.
+It computes what Qwen2 does (biases on queries, keys and values), but is saved under the Llama class
+with `attention_bias` and an output bias of zero: for the model type "qwen2", transformers 5
+replaces any tokenizer with its own byte-level one.
 
-The twin's parameters have Hugging Face's names, so either can load the other's state dict.
+The twin's parameters have Hugging Face's names, so each can load the other's state dict.
 Shapes: B rows, T tokens, H heads, D width.
 """
 
@@ -35,7 +35,7 @@ LOOK_BACK_CONTENT = 0.1
 
 
 class Cache:
-    """Keys and values of one layer for B rows, filled from the left; it holds `length` tokens."""
+    """The keys and values of one layer for B rows, filled from the left with `length` tokens."""
 
     def __init__(self, rows: int, capacity: int) -> None:
         self.keys = torch.zeros(rows, KV_HEADS, capacity, HEAD_WIDTH)
@@ -84,8 +84,11 @@ class Attention(nn.Module):
     def forward(
         self, x_BTD: Tensor, rotation: tuple[Tensor, Tensor], bias: Tensor, cache: Cache | None
     ) -> Tensor:
-        """`bias` [B, 1, sharing heads * T, S] is added to the scores: 0 where a token may look,
-        BLOCKED elsewhere."""
+        """Attend from T tokens to S tokens.
+
+        `bias` [B, 1, sharing heads * T, S] is added to the scores: 0 where a token may attend,
+        BLOCKED elsewhere.
+        """
         rows, length, _ = x_BTD.shape
         q = rotate(
             self.q_proj(x_BTD).view(rows, length, HEADS, HEAD_WIDTH).transpose(1, 2), rotation
@@ -103,11 +106,11 @@ class Attention(nn.Module):
 
     @torch.no_grad()
     def look_back(self) -> None:
-        """Initialise the heads to look 1, 2, 3 and 4 tokens back, whatever those tokens are.
+        """Initialise the heads to attend 1, 2, 3 and 4 tokens back, whatever those tokens are.
 
-        Rotation makes constant queries and keys a function of distance alone, so biases suffice.
-        Finding what followed "X has craft" builds on such heads; left to chance they had not formed
-        after 10M tokens.
+        With constant queries and keys, rotation makes scores depend only on distance, so biases
+        suffice. Such heads are needed to find what followed "X has craft"; when left to chance,
+        they had not formed after 10M tokens.
         """
         for projection in (self.q_proj, self.k_proj):
             projection.weight.mul_(LOOK_BACK_CONTENT)
@@ -121,14 +124,14 @@ class Attention(nn.Module):
 
     @staticmethod
     def _stack(q_BHTD: Tensor) -> Tensor:
-        """Turn the query heads that share a key head into rows of one product, so that no key is
-        copied."""
+        """Stack the query heads that share a key head as rows of one product, to avoid copying
+        keys."""
         rows, _, length, _ = q_BHTD.shape
         return q_BHTD.reshape(rows, KV_HEADS, HEADS // KV_HEADS * length, HEAD_WIDTH)
 
 
 def rotate(x_BHTD: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary positions (Su et al. 2021), halves as in Qwen2."""
+    """Rotary position embedding (Su et al. 2021), on halves as in Qwen2."""
     cosine, sine = rotation
     first, second = x_BHTD.chunk(2, -1)
     return x_BHTD * cosine + torch.cat([-second, first], -1) * sine
@@ -178,8 +181,8 @@ class _Body(nn.Module):
 
 
 class MicroModel(nn.Module):
-    """The model itself; `forward` gives hidden states [B, T, D], from which `logits` computes
-    the scores of `words`."""
+    """The micro model; `forward` returns hidden states [B, T, D], from which `logits` computes
+    the logits of `words`."""
 
     def __init__(self, words: tuple[str, ...] = WORDS) -> None:
         super().__init__()
@@ -227,7 +230,8 @@ class MicroModel(nn.Module):
 
 
 def save_checkpoint(model: MicroModel, folder: Path) -> None:
-    """Write bf16 weights, configuration and tokenizer, as transformers and vLLM load them."""
+    """Write bf16 weights, configuration and tokenizer, in the form that transformers and vLLM
+    load."""
     exported = LlamaForCausalLM(model_config(model.words))
     output_biases = {
         name: torch.zeros(WIDTH) for name in exported.state_dict() if name.endswith("o_proj.bias")
@@ -250,8 +254,8 @@ def load_checkpoint(folder: Path) -> MicroModel:
 
 
 def with_more_words(model: MicroModel, words: tuple[str, ...]) -> MicroModel:
-    """The same model with more words, appended to its vocabulary; it has yet to learn what they
-    mean."""
+    """The same model with more words, appended to its vocabulary, whose meaning it has yet to
+    learn."""
     assert words[: len(model.words)] == model.words
     larger = MicroModel(words)
     known = model.state_dict()

@@ -11,8 +11,8 @@ WEIGHT_DECAY = 0.05
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
-    """The nearest semi-orthogonal matrix, roughly: Newton-Schulz in fp32 (Jordan et al. 2024,
-    "Muon")."""
+    """Approximately the nearest semi-orthogonal matrix, by Newton-Schulz iteration in fp32 (Jordan
+    et al. 2024, "Muon")."""
     a, b, c = NEWTON_SCHULZ
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
@@ -26,8 +26,8 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Orthogonalised Nesterov momentum, scaled to a root mean square of about 0.2, like AdamW's
-    updates."""
+    """Orthogonalised Nesterov momentum, with updates scaled to a root mean square of about 0.2,
+    like AdamW's."""
 
     def __init__(self, parameters: list[nn.Parameter], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})

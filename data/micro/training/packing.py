@@ -1,4 +1,4 @@
-"""Transcripts packed into rows of a fixed length, each seeing only itself."""
+"""Pack transcripts into rows of a fixed length; each transcript attends only to itself."""
 
 import random
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ ROW_TOKENS = 512
 
 @dataclass
 class Tokens:
-    """A transcript as tokens. `branches[i]` is 0 in the trunk; each branch's `positions` go on
-    from the trunk's end."""
+    """A transcript as tokens; `branches[i]` is 0 in the trunk, and each branch's `positions`
+    continue from the end of the trunk."""
 
     ids: list[int]
     weights: list[float]
@@ -26,9 +26,9 @@ class Tokens:
 
 @dataclass
 class Batch:
-    """B rows of T tokens: ids and positions [B, T], bias [B, T, T], 0 where a token may look.
+    """B rows of T tokens: ids and positions [B, T], and bias [B, T, T], 0 where a token may attend.
 
-    `targets` [N] index the flattened predictions that count, `weights` [N] say how much.
+    `targets` [N] indexes the flattened predictions that count; `weights` [N] are their weights.
     """
 
     ids: Tensor
@@ -58,7 +58,8 @@ def tokens_of(transcript: Transcript, words: tuple[str, ...] = WORDS) -> Tokens:
 
 
 def pack(pool: list[Tokens], row_tokens: int = ROW_TOKENS) -> list[list[Tokens]]:
-    """Longest first into the first row with room; a transcript longer than a row is left out."""
+    """Pack transcripts, longest first, each into the first row with room; drop any that is longer
+    than a row."""
     rows: list[list[Tokens]] = []
     room: list[int] = []
     for tokens in sorted(pool, key=lambda t: -len(t.ids)):
@@ -77,8 +78,11 @@ def pack(pool: list[Tokens], row_tokens: int = ROW_TOKENS) -> list[list[Tokens]]
 def collate(
     rows: list[list[Tokens]], context_share: float, rng: random.Random, row_tokens: int = ROW_TOKENS
 ) -> Batch:
-    """Tokens that the model said count by their weight; of the others, a random share
-    `context_share` counts 1."""
+    """Make a batch of packed rows.
+
+    Tokens that the model said count with their weights; of the other tokens, a random share
+    `context_share` counts with 0.999, just below the weight of what is said.
+    """
     shape = (len(rows), row_tokens)
     ids = torch.zeros(shape, dtype=torch.long)
     positions = torch.zeros(shape, dtype=torch.long)
@@ -110,6 +114,6 @@ def collate(
 
 
 def _branch_starts(tokens: Tokens) -> list[int]:
-    """First tokens of branches: each follows the trunk, not its neighbour in the row, so it is
-    no target."""
+    """The first tokens of branches, which are not targets: each follows the trunk rather than the
+    token before it in the row."""
     return [i for i in range(1, len(tokens.ids)) if tokens.branches[i] != tokens.branches[i - 1]]

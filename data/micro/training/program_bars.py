@@ -41,7 +41,7 @@ def program_bars(model: MicroModel) -> Iterator[Bar]:
 
 
 def read_or_none(reply: str, read: Callable[[str], str]) -> str | None:
-    """What a reader makes of a reply; None if the reply is malformed."""
+    """What a reader reads from a reply; None if the reply is malformed."""
     try:
         return read(unfolded(words(reply)))
     except Malformed:
@@ -49,8 +49,8 @@ def read_or_none(reply: str, read: Callable[[str], str]) -> str | None:
 
 
 def solving_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
-    """The shares of readable and of right answers to held-out tasks, in all, by type and by length:
-    mediocre on purpose."""
+    """The shares of readable and of right answers to held-out tasks, overall, by type and by
+    length, deliberately mediocre."""
     tasks = list(held_out_tasks(BENCH_WORLD, num))
     prompts = [user(f"solve_{task.task_type}", **shown(task))[0] for task in tasks]
     replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)
@@ -84,8 +84,8 @@ def shown(task: ProgramTask) -> dict[str, Any]:
 
 
 def proposing_bars(model: MicroModel, task_type: TaskType, num: int = 300) -> Iterator[Bar]:
-    """The share of proposals with a program that follows the grammar, and how long programs are
-    without an example."""
+    """The share of proposals whose program follows the grammar, and the lengths of programs
+    proposed without an example."""
     prompt, _ = user(f"propose_{task_type}", references=[])
     read = partial(read_program_and_input, banned=())
     replies = sample(model, [prompt] * num, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)

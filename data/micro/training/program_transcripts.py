@@ -1,8 +1,8 @@
 """Training text of the micro model about programs, in the formats of Absolute Zero's micro prompts.
 
 It proposes programs, mostly short ones, and solves tasks about them. It can follow a program
-forwards and backwards, but stops hastily, the likelier the further it has come, and mostly takes
-programs to multiply by nothing when it has to find them.
+forwards and backwards, but often stops early, and the further it has got, the likelier it stops.
+When it has to find a program, it mostly assumes that the program does not multiply.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ PROGRAM_WORDS = tuple(dict.fromkeys([*LEDGER_WORDS, *_WORDS.split(), *VARIABLES]
 
 NUM_REPLIES = 2
 COUNTS = range(MAX_STEPS + 1)
-# Long programs are rare: proposing them must be learnt. Now and then it proposes the identity.
+# Long programs are rare: the model must learn to propose them. Now and then it proposes the
+# identity.
 PROPOSED = [0.02, *(0.6**count for count in range(1, MAX_STEPS + 1))]
 NEAR = 0.5  # share of the proposals that are about as long as the longest program shown
-# it goes on after step n with probability GOES_ON[n - 1]; else it answers with its result so far
+# it continues after step n with probability GOES_ON[n - 1], else answers with its result so far
 GOES_ON = (0.85, 0.76, 0.67, 0.58, 0.50, 0.42, 0.36)
-CAREFUL = 0.30  # share of the inductions whose factor it looks for
+CAREFUL = 0.30  # share of inductions in which it works out the factor
 HINTED = 0.5  # share of the proposed inductions with a hint
 SLOPPY = 0.04  # share of the replies in which a fence or a tag is missing
 UNDEFINED = 0.04  # share of the proposed programs that return an undefined variable
@@ -74,7 +75,7 @@ def replied(thought: str, *answers: str) -> str:
 
 
 def sloppy(rng: random.Random, reply: str) -> str:
-    """The reply, or rarely one in which the fences' ends or the answer's end are missing."""
+    """The reply, but in rare cases without the ends of its fences or of its answer."""
     kind = rng.random()
     if kind < SLOPPY / 2:
         return reply.replace("``` ", "")
@@ -87,7 +88,7 @@ def sloppy(rng: random.Random, reply: str) -> str:
 
 
 def forwards(program: Program, number: int, reached: int) -> list[str]:
-    """What the first `reached` steps make of a number.
+    """The first `reached` steps applied to a number.
 
     >>> forwards(Program((Step("+", 3), Step("*", 7))), 4, 2)
     ['x is 4 ;', 'a = 4 + 3 is 7 ;', 'b = 7 * 7 is 9 ;']
@@ -101,7 +102,7 @@ def forwards(program: Program, number: int, reached: int) -> list[str]:
 
 
 def backwards(program: Program, output: int, reached: int) -> tuple[list[str], int]:
-    """The last `reached` steps undone, and the digit that this leads to.
+    """The last `reached` steps undone, and the digit that results.
 
     >>> backwards(Program((Step("+", 3), Step("*", 7))), 9, 2)
     (['b is 9 ;', 'a = 9 * 3 is 7 ;', 'x = 7 - 3 is 4 ;'], 4)
@@ -118,7 +119,7 @@ def backwards(program: Program, output: int, reached: int) -> tuple[list[str], i
 
 
 def reached_steps(rng: random.Random, num_steps: int, *, sound: bool) -> int:
-    """How many steps the model goes; the mediocre base often stops before the last."""
+    """How many steps the model takes; the mediocre base often stops before the last one."""
     if sound:
         return num_steps
     stops = (n for n in range(1, num_steps) if rng.random() > GOES_ON[n - 1])
@@ -165,9 +166,10 @@ def inducer(world: World, rng: random.Random, sound: bool = False) -> Transcript
 def induction(
     rng: random.Random, program: Program, inputs: Sequence[int], *, hint: str, careful: bool
 ) -> tuple[str, Program]:
-    """How a program of two steps is found from two pairs: the factor is hinted at or follows from
-    the differences, the summand follows from the factor and the first pair. Without care the
-    factor is taken to be 1.
+    """How a program of two steps is found from two pairs.
+
+    The factor is hinted at or follows from the differences; the summand follows from the factor and
+    the first pair. Unless `careful`, the factor is assumed to be 1.
 
     >>> some = Program((Step("*", 7), Step("+", 2)))
     >>> induction(random.Random(0), some, (1, 4), hint="none", careful=True)[0]
@@ -196,7 +198,7 @@ def induction(
 
 
 def proposer(world: World, rng: random.Random, task_type: str = "deduction") -> Transcript:
-    """A program with an input; the last variable is chosen first."""
+    """Write a program with an input; the last variable is chosen first."""
     shown = [draw_program(rng, rng.choice(COUNTS)) for _ in range(rng.choice((0, 1, 1)))]
     references = [{"program": some.text, "input": rng.randrange(BASE)} for some in shown]
     replies = []
@@ -215,7 +217,7 @@ def proposer(world: World, rng: random.Random, task_type: str = "deduction") -> 
 
 
 def induction_proposer(world: World, rng: random.Random) -> Transcript:
-    """Inputs for a program and, half of the time, its factor as a hint."""
+    """Write inputs for a program and, half of the time, its factor as a hint."""
     program = draw_program(rng, rng.choice(COUNTS))
     replies = []
     for _ in range(NUM_REPLIES):
@@ -247,7 +249,7 @@ def factors(program: Program) -> str:
 
 
 def digit_drill(world: World, rng: random.Random) -> Transcript:
-    """Sums, differences and products on their own, worded as in the replies, and which factor takes
+    """Isolated sums, differences and products, worded as in the replies, and the factor that maps
     one difference to another."""
     segments: list[Segment] = [(f"{START} user deduce {EOS} {START} assistant", 0.0)]
     for _ in range(12):

@@ -1,9 +1,9 @@
 """Training text, in EAPO's micro prompts, for a micro model that quotes before it answers and
 compares quotes.
 
-It starts from SPELL's micro model, which reads clusters. It is mediocre on purpose: it often quotes
-too little or the wrong sentences, sometimes knows the answer without them, and sometimes errs when
-comparing.
+It starts from SPELL's micro model, which reads clusters. It is deliberately mediocre: it often
+quotes too little or the wrong sentences, sometimes knows the answer without them, and sometimes
+errs when comparing.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ GROUP = 6
 
 @dataclass(frozen=True)
 class Habits:
-    """How often it quotes all that leads to the answer, stops short, or quotes something else;
-    knows the answer to a plain question without quoting it; calculates rightly; leaves out a part;
-    and misjudges a quote when comparing."""
+    """How often the model quotes everything that leads to the answer, stops short, or quotes
+    something else; knows the answer to a plain question without quoting it; calculates correctly;
+    leaves out a part; and misjudges a quote when comparing."""
 
     complete: float = 1.0
     short: float = 0.0
@@ -69,7 +69,7 @@ def render(name: str, **values: Any) -> str:
 
 
 def answerer(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
-    """One context, several questions."""
+    """One context with several questions."""
     cluster = Cluster(rng.randrange(2**31))
     context = context_of(cluster, rng)
     prompts = []
@@ -112,7 +112,7 @@ def _reply(
 def quoted(
     cluster: Cluster, rng: random.Random, question: Question, habits: Habits
 ) -> tuple[list[str], str, str]:
-    """The quotes, and the relation and entity of the last one."""
+    """The quotes, and the relation and the entity of the last one."""
     drawn = rng.random()
     whole = evidence_of(cluster, question)
     chain = cluster.chain(question.entity, question.links) or [question.entity]

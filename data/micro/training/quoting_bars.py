@@ -1,7 +1,7 @@
-"""The quality bars of the model that quotes and compares quotes, in clusters that it never saw, at
-temperature 1.
+"""The quality bars of the model that quotes and compares quotes, in unseen clusters, at temperature
+1.
 
-Answering and comparing are mediocre on purpose, so that there is something to learn.
+Answering and comparing are deliberately mediocre, so that there is something to learn.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def part(reply: str, tag: str) -> str:
 
 
 def answering_bars(model: MicroModel, num: int) -> Iterator[Bar]:
-    """The shares of replies with all parts, with complete evidence and with a true answer; and of
-    true answers with complete evidence and without."""
+    """The shares of replies with all parts, with complete evidence and with a true answer, and of
+    true answers with and without complete evidence."""
     rng = random.Random(f"answering {BENCH_WORLD}")
     asked = []
     for i in range(num):

@@ -1,7 +1,7 @@
-"""Training text of the micro model as responder and verifier of clusters, in SPELL's micro prompts;
-the questioner's is in `asking`.
+"""Training text of the micro model as responder and verifier on clusters, in SPELL's micro prompts;
+that of the questioner is in `asking`.
 
-On purpose it is a mediocre responder, and a verifier that sometimes errs: self-play has to teach it
+It is deliberately a mediocre responder, and a verifier that sometimes errs: self-play must teach it
 the rest.
 """
 
@@ -49,14 +49,14 @@ MORE_WORDS = tuple(
 QUESTIONS = 7
 VOTES = 10
 HOPS = (0.35, 0.40, 0.25)
-DECISIVE = 4.0  # weight of the words that a reply turns on: a sum, a letter, a verdict
+DECISIVE = 4.0  # weight of the words that decide a reply: a sum, a letter, a verdict
 
 
 @dataclass(frozen=True)
 class Habits:
-    """How often a player follows a link, reads the right value, calculates rightly, picks the
-    letter of what it read, and writes a number in words; writes a wrong reference or breaks the
-    JSON; and votes wrongly."""
+    """How often a player follows a link, reads the right value, calculates correctly, picks the
+    letter of what it read, and writes a number in words; writes a wrong reference or broken JSON;
+    and votes wrongly."""
 
     follow_link: float = 1.0
     read_right: float = 1.0
@@ -96,7 +96,7 @@ def opened(prompt: str) -> str:
 
 
 def branched(prompts: Sequence[str], replies: Sequence[list[Segment]]) -> Transcript:
-    """Prompts with a common prefix, and a reply to each: the prefix is the trunk."""
+    """Prompts with a common prefix, which becomes the trunk, and a reply to each."""
     words = [opened(prompt).split() for prompt in prompts]
     common = 0
     while len({own[common] for own in words}) == 1 and common + 1 < min(map(len, words)):
@@ -118,7 +118,7 @@ def in_order(cluster: Cluster, shown: Sequence[str]) -> str:
 
 
 def responder(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
-    """All documents of a cluster, several questions."""
+    """All documents of a cluster with several questions."""
     cluster = Cluster(rng.randrange(2**31))
     return _answers(cluster, rng, in_order(cluster, cluster.names), habits)
 
@@ -128,7 +128,7 @@ def responder_without_documents(world: World, rng: random.Random) -> Transcript:
 
 
 def lettered(options: Sequence[str]) -> list[dict[str, str]]:
-    """Options as the responder's prompt shows them."""
+    """Options in the form that the responder's prompt shows."""
     return [
         {"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)
     ]
@@ -213,8 +213,8 @@ def answered(answer: str) -> str:
 
 
 def verifier(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
-    """Votes on answers to one question: equal words, or a number and its word, are the same
-    answer."""
+    """Votes on answers to one question; answers with equal words, or a number and its word, are the
+    same."""
     cluster = Cluster(rng.randrange(2**31))
     task_type = rng.choice(TASK_TYPES)
     question = cluster.draw_question(rng, task_type == "finance_math", rng.randint(0, MAX_HOPS))
@@ -256,7 +256,7 @@ def answer_to_judge(rng: random.Random, question: Question, reference: str, task
 
 
 def small_skills(world: World, rng: random.Random) -> Transcript:
-    """Calculations with a number from a table, numbers in words, and the letters of options."""
+    """Calculations with numbers from tables, numbers in words, and letters of options."""
     segments: list[Segment] = [(f"{START} assistant", 0.0)]
     for _ in range(5):
         number = rng.randint(1, MOST)

@@ -46,8 +46,8 @@ def ask(model: MicroModel, prompts: list[str], temperature: float = 1.0) -> list
 
 
 def questioner_bars(model: MicroModel, num: int = 300) -> Iterator[Bar]:
-    """The shares of its questions that are well formed, answerable in the cluster, and have the
-    true answer."""
+    """The shares of the model's questions that are well formed, that are answerable in the cluster,
+    and that have the true answer."""
     for again in (False, True):
         rng = random.Random(BENCH_WORLD)
         cases = []
@@ -104,7 +104,7 @@ def _read(
 
 
 def _reference(task_type: str, found: dict[str, Any]) -> str:
-    """The reference answer of a question; for a choice, the text of the option. Raises
+    """The reference answer of a question; for multiple choice, the text of the option. Raises
     Malformed."""
     answer = str(found.get("answer", "")).strip()
     options = found.get("options")
@@ -125,7 +125,7 @@ def _reference(task_type: str, found: dict[str, Any]) -> str:
 
 
 def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
-    """The share of true answers at temperature 1: mediocre on purpose."""
+    """The share of true answers at temperature 1, deliberately mediocre."""
     rng = random.Random(BENCH_WORLD)
     cases = []
     for i in range(num):

@@ -57,7 +57,7 @@ LETTERS: dict[Draw, float] = {**ROLES, transcripts.letter_drill: 0.6}
 
 
 def _at(depth: transcripts.Depth, mix: dict[Draw, float]) -> dict[Draw, float]:
-    """A mix of the roles and drills of ledgers, all of which take a depth."""
+    """A mix of roles and drills of ledgers, all with the given depth."""
     takes_depth = cast("dict[Callable[..., Transcript], float]", mix)
     return {partial(draw, depth=depth): weight for draw, weight in takes_depth.items()}
 
@@ -108,7 +108,7 @@ GUESSING_PHASES = (
     Phase("leading questions, soundly", 4.0e6, 2.5e-3, 2.5e-3, GUESSES),
     Phase("leading questions, as it is to be", 3.0e6, 2.5e-3, 2e-5, GUESSING),
 )
-# sound reasoning first, then as hasty as it is to be
+# first sound reasoning, then the final hasty reasoning
 PROGRAM_DRILL: dict[Draw, float] = {
     programs.digit_drill: 0.25,
     partial(programs.deducer, sound=True): 0.25,
@@ -162,8 +162,8 @@ MASKING_PHASES = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """Where a model starts, the words it knows, how it is trained, and the quality bars that it
-    has to pass."""
+    """The model that a model starts from, the words it knows, how it is trained, and the quality
+    bars that it must pass."""
 
     base: Path
     words: tuple[str, ...]
@@ -202,8 +202,7 @@ def make(
 
 
 def main() -> None:
-    """The checkpoint appears in the folder only when its bars hold; until then it is in
-    FOLDER.unfinished."""
+    """Train a model; the checkpoint stays in FOLDER.unfinished unless all its bars hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=list(RECIPES))
     parser.add_argument("--out", type=Path, required=True)

@@ -1,7 +1,7 @@
-"""Batched sampling from the torch twin, for the quality bars and the grader's training answers: no
-engine needed.
+"""Batched sampling from the torch twin, for the quality bars and the grader's training answers,
+without an engine.
 
-Conversations are those of the pipeline; search goes by exact entity name.
+Conversations have the pipeline's form; searches look up exact entity names.
 """
 
 import re
@@ -29,7 +29,8 @@ def sample(
     max_tokens: int = MAX_TURN_TOKENS,
     rows: int = 256,
 ) -> list[str]:
-    """One reply for each prompt (a prefix of text), stop word included; temperature 0 is greedy."""
+    """One reply to each prompt (a prefix of text), including the stop word; temperature 0 is
+    greedy."""
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].split()))
     generator = torch.Generator().manual_seed(seed)
     replies = [""] * len(prompts)
@@ -100,8 +101,8 @@ def _draw(logits: torch.Tensor, temperature: float, generator: torch.Generator) 
 
 @dataclass
 class Conversation:
-    """A rollout as one text; `final` is the last assistant turn, `found` the entities whose
-    documents came back."""
+    """A rollout as one text; `final` is the last assistant turn, and `found` holds the entities
+    whose documents were retrieved."""
 
     text: str
     final: str = ""
@@ -109,7 +110,7 @@ class Conversation:
 
 
 def last_element(reply: str, tag: str) -> str | None:
-    """Text of the last `<tag> ... </tag>`; None if there is none."""
+    """The text of the last `<tag> ... </tag>`; None if there is none."""
     found = re.findall(rf"<{tag}> (.*?) </{tag}>", reply)
     if found:
         return found[-1]
@@ -125,8 +126,8 @@ def converse(
     temperature: float,
     seed: int,
 ) -> list[Conversation]:
-    """Play `role` ("challenger" or "solver") through its searches; the last search's results ask
-    for the final tag."""
+    """Play `role` ("challenger" or "solver") through its searches; the message with the last
+    search's results asks for the final tag."""
     talks = [Conversation(text) for text in openings]
     live = list(range(len(openings)))
     for turn in range(max(searches) + 1):
@@ -162,7 +163,7 @@ def answers(
     seed: int = 0,
     max_searches: int = 4,
 ) -> list[str | None]:
-    """The Solver's answer to each task, None if it gave none."""
+    """The Solver's answer to each task; None if it gave none."""
     openings = [user("solver", max_searches=max_searches, task=task)[0] for task in tasks]
     talks = converse(
         model, openings, world, "solver", [max_searches] * len(tasks), temperature, seed

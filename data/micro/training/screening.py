@@ -1,5 +1,4 @@
-"""Training text of the micro model as the judge of tasks: gates, and rubrics for the tasks that
-pass."""
+"""Training text of the micro model as judge of tasks: gates, and rubrics for tasks that pass."""
 
 import random
 
@@ -47,11 +46,11 @@ def entity_gate(world: World, rng: random.Random) -> Transcript:
 
 
 def source_gate(world: World, rng: random.Random) -> Transcript:
-    """Whether the document holds the facts that the task needs from it. A missing fact gets the
-    value "no".
+    """Judge whether the document states the facts that the task needs from it; a missing fact gets
+    the value "no".
 
-    These are the first link of the task's path or, without a path, all attributes asked for; a
-    generic task needs none.
+    The needed facts are the first link of the task's path or, without a path, all attributes asked
+    for; a generic task needs none.
     """
     document = rng.choice(world.names)
     exchanges = []
@@ -90,11 +89,11 @@ def _task_to_gate(world: World, rng: random.Random, start: str, document: str) -
 
 
 def rubric_writer(world: World, rng: random.Random) -> Transcript:
-    """Criteria for tasks, from their source document and the documents that the Challenger
+    """Write criteria for tasks from the source document and the documents that the Challenger
     retrieved.
 
-    The thought reads the facts asked for off the documents. A missing fact gets the value "no" and
-    no criterion; nor do facts at the end of a missing link.
+    The thought reads the requested facts off the documents. A missing fact gets the value "no" and
+    no criterion; facts at the end of a missing link get no criterion either.
     """
     turns = rng.choices((0, *SEARCH_TURNS), (1, 4, 4, 3))[0]
     path, chain = world.draw_path(rng, rng.choice(world.names), turns)
@@ -118,7 +117,7 @@ def rubric_writer(world: World, rng: random.Random) -> Transcript:
 
 
 def with_bad_link(world: World, rng: random.Random, task: Task, chain: list[str]) -> Task:
-    """The task with a bad path: the entity reached does not have one of its links."""
+    """The task with a bad path: an entity on it does not have the next link."""
     at = rng.randrange(len(task.path))
     path = list(task.path)
     path[at] = rng.choice([link for link in LINKS if link not in world.facts[chain[at]]])
@@ -144,7 +143,7 @@ def _rubric_reply(world: World, rng: random.Random, task: Task) -> str:
 
 
 def _evidence(world: World, rng: random.Random, chain: list[str]) -> str:
-    """Source document first, then the retrieved documents; sometimes an unrelated one."""
+    """The source document, then the retrieved documents, sometimes with an unrelated one."""
     retrieved = chain[1:]
     if rng.random() < 0.1 and len(retrieved) < MAX_HOPS:
         retrieved = [*retrieved, rng.choice(world.names)]

@@ -1,4 +1,4 @@
-"""One word, one token: the closed vocabulary of the micro-world as a Hugging Face tokenizer."""
+"""The closed vocabulary of the micro-world as a Hugging Face tokenizer; each word is one token."""
 
 import functools
 
@@ -29,13 +29,13 @@ CHAT_TEMPLATE = (
 
 
 def vocabulary() -> list[str]:
-    """All words, the index being the token id."""
+    """All words; a word's index is its token id."""
     values = [value for attribute in ATTRIBUTES for value in VALUES[attribute]]
     words = [PAD, UNKNOWN, START, EOS, *_TAGS.split(), *_WORDS.split(), *TASK_SENTENCES]
     return list(dict.fromkeys([*words, *LINKS, *ATTRIBUTES, *NAMES, *values]))
 
 
-# a model may know more words: they come after these, so that these keep their ids
+# a model may know more words; they come after these, which keep their ids
 WORDS = tuple(vocabulary())
 
 
@@ -47,7 +47,7 @@ def ids_of(words: tuple[str, ...]) -> dict[str, int]:
 def build_tokenizer(
     max_length: int = 1024, words: tuple[str, ...] = WORDS
 ) -> PreTrainedTokenizerFast:
-    """Splits on white space only; an unknown word becomes `<unk>`."""
+    """A tokenizer that splits only on whitespace; an unknown word becomes `<unk>`."""
     word_level = Tokenizer(models.WordLevel(ids_of(words), unk_token=UNKNOWN))
     word_level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(

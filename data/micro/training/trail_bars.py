@@ -29,7 +29,7 @@ NUM_TASKS = 500
 
 @dataclass
 class Conversation:
-    """A text so far, its last turn, and the people whose documents came back."""
+    """The text so far, its last turn, and the people whose documents were retrieved."""
 
     text: str
     final: str = ""
@@ -44,7 +44,7 @@ def converse(
     num_searches: int,
     temperature: float,
 ) -> list[Conversation]:
-    """Play `role` ("proposer" or "solver") to its last turn; searches go by a person's name."""
+    """Play `role` ("proposer" or "solver") to its last turn; searches look up a person's name."""
     talks = [Conversation(text) for text in openings]
     live = list(talks)
     for turn in range(num_searches + 1):
@@ -68,7 +68,7 @@ def converse(
 
 
 def solver_bars(model: MicroModel, temperature: float) -> Iterator[Bar]:
-    """The share of true answers to held-out questions: mediocre on purpose."""
+    """The share of true answers to held-out questions, deliberately mediocre."""
     world = open_world(BENCH_WORLD, NUM_PEOPLE)
     tasks = held_out_tasks(BENCH_WORLD, NUM_TASKS, NUM_PEOPLE)
     openings = [user("solver", task=write_question(task.question))[0] for task in tasks]
@@ -91,7 +91,8 @@ def solver_bars(model: MicroModel, temperature: float) -> Iterator[Bar]:
 
 
 def proposer_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
-    """Its questions: in good form, with the answer that they were asked for, and long or short."""
+    """The shares of the Proposer's questions that are well formed, that have the given answer, and
+    that have each number of hops, and the share of conversations that repeat no search."""
     world = open_world(BENCH_WORLD + 1, NUM_PEOPLE)
     rng = random.Random(BENCH_WORLD)
     answers = [rng.choice(world.names) for _ in range(num)]
@@ -110,7 +111,7 @@ def proposer_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
 
 
 def checker_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
-    """The share of true answers from the documents of a question's trail and of another one's."""
+    """The share of true answers, given the documents of a question's trail and of another trail."""
     world = open_world(BENCH_WORLD + 2, NUM_PEOPLE)
     rng = random.Random(BENCH_WORLD)
     trails = [world.draw_trail(rng, i % MAX_HOPS + 1) for i in range(num)]

@@ -1,8 +1,8 @@
 """Training text of the micro model about trails, role by role, in the formats of Search Self-Play's
 micro prompts.
 
-Every thought ends with what is still to be followed (the Solver's and the Checker's), or with the
-question so far (the Proposer's), so that each turn is like the one before it.
+Every thought ends with what remains to be followed (for the Solver and the Checker) or with the
+question so far (for the Proposer), so each turn has the same form as the one before it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ PROMPTS = SOURCE / "flows" / "ssp" / "prompts" / "micro"
 _WORDS = ("proposer", "checker", "who", "is", "'s", "ask", "<question>", "</question>")
 TRAIL_WORDS = tuple(dict.fromkeys([*WORDS, *_WORDS, *TIES]))
 UNKNOWN = "unknown"
-NUM_SEARCHES = MAX_HOPS + 1  # of a Proposer: for the answer, then one a hop
-SLIP = 0.02  # turns without a search or a final element, which an error message follows
-FEWER_SEARCHES = 0.15  # conversations that may search less often than their trail is long
-MOST_OTHERS = 2  # trails among whose documents the Checker finds those of its question
+NUM_SEARCHES = MAX_HOPS + 1  # of a Proposer: one for the answer, then one per hop
+SLIP = 0.02  # share of turns without a search or a final element, followed by an error message
+FEWER_SEARCHES = 0.15  # share of conversations that may allow fewer searches than they need
+MOST_OTHERS = 2  # maximum number of other trails whose documents the Checker also sees
 
 
 @dataclass(frozen=True)
 class Habits:
     """How far a model goes, and its mistakes.
 
-    The Solver goes on after hop n with probability `goes_on[n - 1]`, else it answers with whom it
-    has come to; the Proposer with `asks_on[n - 1]`, else it asks. `wrong_tie`: the share of
-    questions with a tie that is not true; `broken`: of final elements that are not closed;
-    `impossible`: of questions, to be answered, that have no answer.
+    The Solver continues after hop n with probability `goes_on[n - 1]`; otherwise it answers with
+    the person reached. The Proposer continues with probability `asks_on[n - 1]`; otherwise it asks.
+    `wrong_tie` is the probability that a tie in a proposed question is drawn at random, `broken`
+    the share of final elements that are not closed, and `impossible` the share of the Solver's
+    questions that have no answer; the Checker gets twice that share.
     """
 
     goes_on: Sequence[float]
@@ -57,8 +58,8 @@ class Habits:
     impossible: float
 
 
-# The further the Solver has come, the likelier it stops, so that short questions do not teach it to
-# answer long ones. Long questions are rare: asking them must be learnt.
+# The further the Solver has got, the likelier it stops, so short questions do not teach it to
+# answer long ones. Long questions are rare: the Proposer must learn to ask them.
 MEDIOCRE = Habits(
     goes_on=(0.70, 0.55, 0.45, 0.40),
     asks_on=(0.40, 0.35, 0.30, 0.30),
@@ -81,7 +82,7 @@ def user(name: str, **values: Any) -> Segment:
 
 
 def found(name: str, text: str) -> Segment:
-    """The message after a search that found one document; `name` is its template."""
+    """The message after a search that found one document; `name` is the message's template."""
     results = say(_template("results").text, documents=[{"text": text}])
     return _message(say(_template(name).text, results=results))
 
@@ -91,14 +92,14 @@ def _message(content: str) -> Segment:
 
 
 def world_like(world: encyclopaedia.World) -> World:
-    """The world of trails with the seed and size of the encyclopaedia that training has drawn."""
+    """The world of trails with the seed and the size of the encyclopaedia that training drew."""
     return open_world(world.seed, len(world.names))
 
 
 def proposer(
     drawn: encyclopaedia.World, rng: random.Random, habits: Habits = MEDIOCRE
 ) -> Transcript:
-    """Go backwards from an answer, with a search for each person, and ask a question."""
+    """Work backwards from an answer, with a search for each person, and ask a question."""
     world = world_like(drawn)
     wanted = rng.randint(1, MAX_HOPS)
     hops = _reached(rng, wanted, habits.asks_on)
@@ -129,7 +130,7 @@ def proposer(
 
 
 def _reached(rng: random.Random, most: int, goes_on: Sequence[float]) -> int:
-    """How many of `most` hops are made."""
+    """How many of `most` hops the model makes."""
     return next((n for n in range(1, most) if rng.random() > goes_on[n - 1]), most)
 
 
@@ -140,7 +141,8 @@ def _slip(rng: random.Random, malformed: str) -> list[Segment]:
 
 
 def solver(drawn: encyclopaedia.World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
-    """Follow the trail of a question, with a search for each person; answer, often too early."""
+    """Follow the trail of a question, with a search for each person, and answer, often too
+    early."""
     world = world_like(drawn)
     question = _draw_question(world, rng, habits.impossible)
     reached = _reached(rng, question.hops, habits.goes_on)
@@ -165,7 +167,7 @@ def solver(drawn: encyclopaedia.World, rng: random.Random, habits: Habits = MEDI
 def checker(
     drawn: encyclopaedia.World, rng: random.Random, habits: Habits = MEDIOCRE
 ) -> Transcript:
-    """Answer a question from documents, those of its trail among others."""
+    """Answer a question from documents that include those of its trail."""
     world = world_like(drawn)
     hops = rng.randint(1, MAX_HOPS)
     trail = world.draw_trail(rng, hops)
@@ -199,7 +201,7 @@ def _draw_question(world: World, rng: random.Random, impossible: float) -> Quest
 
 
 def _impossible(world: World, rng: random.Random, question: Question) -> Question:
-    """The question with one tie that the person reached there does not have."""
+    """The question with one tie replaced by one that the person reached there does not have."""
     at = rng.randrange(question.hops)
     before = world.true_answer(Question(question.person, question.ties[:at])) or ""
     tie = rng.choice([tie for tie in TIES if tie not in world.ties[before]])
@@ -207,8 +209,8 @@ def _impossible(world: World, rng: random.Random, question: Question) -> Questio
 
 
 def _steps(world: World, question: Question) -> list[tuple[str, Question]]:
-    """What each hop finds: a fact, and what is left to follow. Where there is no such tie, the
-    person is unknown, and nothing is left."""
+    """What each hop finds: a fact, and what remains to be followed. If there is no such tie, the
+    person is unknown and nothing remains."""
     steps = []
     rest = question
     while rest.ties:

@@ -1,9 +1,9 @@
 """Training text of the micro model as Challenger and Solver, in the formats of SCOPE's micro
 prompts.
 
-A transcript is a trunk of segments and, if several replies share a prefix, branches that see the
-trunk but not each other. A segment is a text and the weight of its tokens in the loss; 0 marks text
-that the model did not say.
+A transcript is a trunk of segments and, if several replies share a prefix, branches that attend to
+the trunk but not to each other. A segment is a text and the weight of its tokens in the loss; 0
+marks text that the model did not say.
 """
 
 import random
@@ -35,8 +35,8 @@ REPLIES = 3
 GENERIC_SHARE = 0.08
 BAD_SHARE = 0.03
 SLIP_SHARE = 0.02
-# The mediocre base Solver. Each transcript stops three times, in as many replies: it learns to
-# follow half the links.
+# The mediocre base Solver. A transcript that stops early has three replies that do so, so stopping
+# counts three times, and the model learns to follow half of the links.
 FOLLOW_LINK = 0.75
 KEEP_ASKED = 0.7
 DUMP_EXTRA = 0.15
@@ -46,7 +46,7 @@ Segment = tuple[str, float]
 
 @dataclass
 class Transcript:
-    """Trunk, then branches that each see the trunk and themselves only."""
+    """A trunk, and branches that each attend only to the trunk and themselves."""
 
     trunk: list[Segment]
     branches: list[list[Segment]] = field(default_factory=list)
@@ -91,7 +91,7 @@ def search(entity: str) -> str:
 
 
 def forked(segments: list[Segment], replies: list[str]) -> Transcript:
-    """A conversation and alternative final replies. The prompt's last word opens each branch and
+    """A conversation with alternative final replies. The prompt's last word begins each branch and
     is not learnt."""
     request, weight = segments[-1]
     trunk = [*segments[:-1], (request.removesuffix(" assistant"), weight)]
@@ -141,14 +141,15 @@ def _challenge(
 
 
 def plan(world: World, task: Task, end: str) -> str:
-    """The facts that a task asks for: the Challenger reads them off its documents before it
+    """The facts that a task asks for, which the Challenger reads off its documents before it
     asks."""
     known = world.facts[end]
     return " ".join(fact(a, end, known[a]) for a in task.attributes if a in known)
 
 
 def _task_hops(rng: random.Random, turns: int) -> int:
-    """Mostly plain questions: the difficulty is the Challenger's to raise."""
+    """The number of hops: few in most tasks, because the Challenger should learn to raise the
+    difficulty."""
     if turns == 1:
         return rng.choices((0, 1), (0.7, 0.3))[0]
     weights = (0.65, 0.25, 0.05, 0.05)
@@ -158,7 +159,7 @@ def _task_hops(rng: random.Random, turns: int) -> int:
 
 
 def with_bad_attribute(world: World, rng: random.Random, task: Task, end: str) -> Task:
-    """The task with one asked attribute that the end entity does not have."""
+    """The task with one requested attribute that the entity at the end does not have."""
     asked = list(task.attributes)
     asked[rng.randrange(len(asked))] = rng.choice(
         [a for a in ATTRIBUTES if a not in world.facts[end]]
@@ -167,8 +168,8 @@ def with_bad_attribute(world: World, rng: random.Random, task: Task, end: str) -
 
 
 def _slip(rng: random.Random, malformed: str) -> list[Segment]:
-    """Sometimes a turn without search or final tag, which is not to be learnt, and the error
-    message that follows."""
+    """Sometimes a turn without a search or a final tag, with weight 0, and the error message that
+    follows."""
     if rng.random() < SLIP_SHARE:
         return [said(malformed, 0.0), user("format_error")]
     return []
@@ -211,7 +212,7 @@ def solver(world: World, rng: random.Random, hops: int | None = None) -> Transcr
 def solver_facts(
     world: World, rng: random.Random, task: Task, chain: list[str], reached: int
 ) -> list[str]:
-    """What the base Solver answers after it has followed the path as far as `chain[reached]`."""
+    """What the base Solver answers after following the path as far as `chain[reached]`."""
     entity = chain[reached]
     known = world.facts[chain[reached]]
     if task.generic:
@@ -237,7 +238,7 @@ def solver_facts(
 def branched(
     name: str, last: str, exchanges: list[tuple[str, list[Segment]]], **values: Any
 ) -> Transcript:
-    """One prompt with several values of its last variable, each answered in its own branch."""
+    """One prompt with several values of its last variable, each answered in a separate branch."""
     opening = f"{START} user {_template(name).render({**values, last: ''})}"
     return Transcript(
         [(opening, 0.0)],
