@@ -151,7 +151,7 @@ def play(request: Request, pool: MachinePool | None = None) -> None:
     began = time.monotonic()
     try:
         find_method(request.flow).run(request, pool=pool)
-    except (Alarm, UnreadError) as stop:  # a result, too
+    except (Alarm, UnreadError) as stop:  # being stopped is also a result
         print(f"{request.run}: stopped: {stop}", flush=True)
     print(f"{request.run}: {time.monotonic() - began:.0f} s", flush=True)
 

@@ -24,7 +24,7 @@ from flows.worlds.encyclopaedia import (
 
 GOODS = ("gold", "salt", "silk", "wine", "iron", "wool")
 MOST = 10  # the largest quantity of a good
-# factor and summand; at most twice MOST
+# (factor, summand); results are at most twice MOST
 OPERATIONS = {"twice": (2, 0), "one-over": (1, 1), "ten-over": (1, 10)}
 NUMBERS = tuple(str(n) for n in range(2 * MOST + 1))
 _TO_TWENTY = """

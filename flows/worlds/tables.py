@@ -393,7 +393,7 @@ class ClusterQuestion:
 @stage(TASKS)
 def cluster_tasks(*, seed: int, num_tasks: int) -> Rows:
     """Yield held-out questions, each about a cluster stored as one document; `difficulty` is the
-    number of links on the longest path, plus one."""
+    number of links on the question's path, plus one."""
     for drawn in _draw_cluster_questions(seed, num_tasks):
         yield {
             "task_id": drawn.task_id,

@@ -158,7 +158,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     if judge and not twice:
         raise ValueError("--judge compares two answers: add --twice")
     if twice:
-        del changes["task_types"]  # the profile's
+        del changes["task_types"]  # use the profile's
     if judge:
         changes["models.judge"] = from_here(judge)
     changes |= read_settings(settings)

@@ -335,7 +335,7 @@ def why(
     reasons = dict(inquiry.reasons)
     if (stage, iteration, step) != (None, None, None):
         reasons = {address: reason for address, reason in reasons.items() if address in wanted}
-    # without a choice, the stages that were never made are among them
+    # unless a stage, iteration or step is chosen, these include stages that were never made
     stale = {address: reason for address, reason in reasons.items() if reason}
     if stage or stale:
         rows = [

@@ -322,7 +322,7 @@ def check_models(cfg: MethodSettings) -> None:
     models += [each.model for each in (cfg.engine, cfg.judge_engine) if each]
     for model in dict.fromkeys(models):
         if model and not model.startswith(API):
-            there = WORKSPACE / model  # where flows run
+            there = WORKSPACE / model  # flows run in the workspace
             check_model(str(there) if there.exists() else model)
             if there.exists():
                 check_files(there)

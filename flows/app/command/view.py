@@ -27,5 +27,5 @@ def view(name: str | None, port: int | None, no_browser: bool) -> None:
     store = existing_store()
     if name is not None and not store.folder(name).is_dir():
         raise no_run(name)
-    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how users end it
         serve(store, name or "", port, browser=not no_browser, say=click.echo)

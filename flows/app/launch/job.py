@@ -27,7 +27,7 @@ class Job:
     gpus_per_node: int
     gpu: str  # its name in `selfplay plan`
     hours: int
-    host_gb: int  # of the first node
+    host_gb: int  # host memory of the first node
     command: str  # one line of shell
     push: str | None  # one line of shell that runs afterwards
 

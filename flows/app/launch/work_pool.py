@@ -37,7 +37,7 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class Deployment:
-    """What Prefect starts: `entrypoint` is the flow as Prefect finds it, such as
+    """What Prefect starts; `entrypoint` tells Prefect where to find the flow, for example
     `flows.scope.flow:scope_iteration.flow`."""
 
     name: str

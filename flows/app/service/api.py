@@ -128,7 +128,7 @@ class API:
         return {flow["id"]: flow["name"] for flow in self._post("/flows/filter", {})}
 
     def deployments(self) -> list[str]:
-        """Names as `flow/deployment`."""
+        """Deployment names in the form `flow/deployment`."""
         flows = self.flow_names()
         return sorted(
             f"{flows[d['flow_id']]}/{d['name']}" for d in self._post("/deployments/filter", {})

@@ -9,7 +9,8 @@ import sys
 def is_news(record: logging.LogRecord) -> bool:
     """Whether a log line is worth keeping.
 
-    A task that Prefect retries often finds SQLite locked when a worker polls.
+    Lines about one of Prefect's own tasks are not: it often finds SQLite locked when a worker
+    polls, and Prefect retries it.
     """
     return "mark_deployments_ready" not in record.getMessage()
 

@@ -11,7 +11,7 @@ Say = Callable[[str], None]
 
 
 class ShortLog:
-    """Passes lines on to `say`, but counts consecutive fresh stages.
+    """Passes lines on to `say`, but replaces consecutive fresh stages with their count.
 
     >>> log = ShortLog(print)
     >>> log("09:00:00 a/x: fresh, 2 rows")

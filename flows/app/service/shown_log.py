@@ -16,7 +16,7 @@ LOGGER = "selfplay"
 
 @contextlib.contextmanager
 def shown_log() -> Iterator[None]:
-    """Show what stages log while the block runs; consecutive fresh stages are counted."""
+    """Show what stages log while the block runs, with a count of consecutive fresh stages."""
     short = ShortLog(say)
     handler = _ShortLog(short)
     logger = logging.getLogger(LOGGER)

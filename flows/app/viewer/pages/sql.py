@@ -161,8 +161,7 @@ def table(
 
 
 def stored_table(kind: str) -> str:
-    """The view of a kind of table with just its stored columns: the view `rollouts` adds
-    others."""
+    """The view of a kind of table with only its stored columns; the view `rollouts` adds others."""
     return "rollouts_table" if kind == "rollouts" else kind
 
 
