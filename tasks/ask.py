@@ -25,16 +25,17 @@ def ask(
     address: str,
     **tables: Tables,
 ) -> Rows:
-    """Yield the prompts that `prompt.variables` makes from the rows of `tables`, which it gets by
+    """Yield the prompts that `prompt.variables` makes from the rows of `tables`, passed by
     parameter name.
 
-    `values` are the same for all prompts. The flow wrote them, so they alone may hold tags. Tables
-    of documents may be larger than memory: only the rows that the other tables name are read.
+    `values` are template values shared by all prompts. They come from the flow, so only they may
+    contain tags. Tables of documents may be larger than memory: only the documents that the other
+    tables refer to are read.
 
     If `variables` yields `messages`, the prompt continues that conversation and no template is
-    rendered. A prompt's id hashes its address, its position, its ids, and its messages.
+    rendered. A prompt's id is a hash of its address, its position, its ids, and its messages.
 
-    Raises TypeError if the tables are not those that `prompt.variables` takes.
+    Raises TypeError if the tables do not match the parameters of `prompt.variables`.
     """
     # A worked example: `variables` yields {"task_id": "t", "task": "Why?"}, and the template is
     # "Answer: {{ task }}". The row has task_id "t", which is one of ID_COLUMNS, and the messages
@@ -62,7 +63,7 @@ def ask(
 
 
 def _rows_by_name(tables: Mapping[str, Tables]) -> dict[str, list[Row]]:
-    """The rows of each argument; of documents only those that rows of the others name."""
+    """The rows of each argument; for documents, only those that rows of the others refer to."""
     rows = {
         name: rows_of(argument) for name, argument in tables.items() if not _are_documents(argument)
     }
@@ -100,7 +101,7 @@ def _documents(tables: Tables, ids: set[str]) -> list[Row]:
 
 
 def repeatedly(*, count: int) -> Iterator[Row]:
-    """`count` prompts about nothing."""
+    """Yield `count` prompts that are not about any row."""
     return ({} for _ in range(count))
 
 
@@ -153,8 +154,7 @@ def answered_tasks(answers: list[AnswerToTask], tasks: list[Question]) -> Iterat
 def kept_tasks(
     selections: list[Selection], tasks: list[Task], *, first: int, count: int
 ) -> Iterator[Row]:
-    """Yield `count` of the kept tasks, from place `first` (0-based) on, in the order of their
-    selection."""
+    """Yield `count` of the kept tasks, from position `first` (0-based), in selection order."""
     task_of = {task["task_id"]: task for task in tasks}
     kept = [task_of[row["task_id"]] for row in selections if row["kept"]]
     return readable_tasks(kept[first : first + count])

@@ -33,8 +33,8 @@ def batch(
     order, for mini-batches.
     """
     # A worked example: rollout r of advantage 0.5 is one conversation of two turns. It becomes one
-    # row (r, datum 0, 0.5). If its model reasons, every turn has a prompt of its own, and it
-    # becomes the rows (r, datum 0, 0.5) and (r, datum 1, 0.5).
+    # row (r, datum 0, 0.5). If its model reasons, every turn has its own prompt, and r becomes the
+    # rows (r, datum 0, 0.5) and (r, datum 1, 0.5).
     weight_of: dict[str, float] = {}
     if equal_tables:
         weight_of = _table_weights(advantages, rollouts, max_tokens)
@@ -57,10 +57,10 @@ def batch(
 def _table_weights(
     advantages: Tables, rollouts: Tables, max_tokens: int | None
 ) -> dict[str, float]:
-    """Weight of each rollout: the sampled tokens of all tables over those of its own.
+    """The weight of each rollout: the sampled tokens of all tables, divided by those of its own.
 
     With tables of 300 and 100 tokens, the rollouts of the first weigh 4/3 and those of the second
-    4: a mean over all 400 tokens is then the sum of the two tables' own means.
+    4: a mean over all 400 tokens is then the sum of the two tables' means.
     """
     ids_by_table = [[row["rollout_id"] for row in table.rows()] for table in as_tables(advantages)]
     num_tokens = {
@@ -79,7 +79,7 @@ def _table_weights(
 
 
 def datum_rows(rollout: Rollout, advantage: float, max_tokens: int | None) -> Iterator[Row]:
-    """Yield the rows of `batches` that one rollout becomes, each with its `advantage`; none if one
+    """Yield one rollout as rows of `batches`, each with its `advantage`; no rows if any of them
     would have more than `max_tokens` tokens."""
     for number, datum in enumerate(_fitting(rollout, max_tokens)):
         yield {
@@ -101,8 +101,8 @@ def _fitting(rollout: Rollout, max_tokens: int | None) -> list[Tokens]:
 
 
 def rollouts_with(column: str, ids: Iterable[str], tables: Tables) -> Iterator[Rollout]:
-    """Rollouts with these ids in a column, a few at a time: most sampled rollouts are not trained
-    on, and prompts are long."""
+    """Yield the rollouts whose `column` is one of `ids`. They are read a few at a time, because
+    most sampled rollouts are not trained on and prompts are long."""
     wanted = pc.field(column).isin(pa.array(list(ids), pa.string()))
     for table in as_tables(tables):
         for some in table.arrow.filter(wanted).to_batches(max_chunksize=256):
@@ -110,10 +110,10 @@ def rollouts_with(column: str, ids: Iterable[str], tables: Tables) -> Iterator[R
 
 
 def sampled_at(rollouts: Tables) -> float:
-    """The temperature of the rollouts, from the recipes of their tables.
+    """The sampling temperature of the rollouts, from the recipes of their tables.
 
-    Raises ValueError if there are several, and for replies that were held to a form: the policy did
-    not sample them.
+    Raises ValueError if there are several temperatures, or if replies were constrained to a form:
+    such replies are not samples from the policy.
     """
     samplings = [table.recipe["params"]["sampling"] for table in as_tables(rollouts)]
     if any(sampling.get("form") for sampling in samplings):

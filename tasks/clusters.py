@@ -32,11 +32,11 @@ from warehouse.store import Table
 def choose_clusters(
     memberships: Table, *, num_clusters: int | None, skip: int = 0, shift: int = 0, seed: int = 0
 ) -> Rows:
-    """Yield the memberships of `num_clusters` clusters in a seeded order, after `skip` others; None
-    takes all.
+    """Yield the memberships of `num_clusters` clusters: the first in a seeded order after `skip`
+    others. None takes all clusters.
 
-    `shift` is added to their numbers, to keep the clusters of two corpora apart. Raises ValueError
-    if there are too few clusters.
+    `shift` is added to cluster numbers, to keep the clusters of two corpora apart. Raises
+    ValueError if there are too few clusters.
     """
     clusters = np.unique(memberships.arrow["cluster"].to_numpy())
     num_needed = skip + (num_clusters or 1)
@@ -90,13 +90,13 @@ def draw(
     seed: int,
     num_before: int = 0,
 ) -> Rows:
-    """Yield `num_samples` clusters, in equal shares of the task types, each with documents drawn
+    """Yield `num_samples` clusters, divided equally among the task types, each with documents drawn
     from it.
 
-    `memberships` maps each task type to its clusters, documents in the order of the corpus.
-    Clusters come in a seeded order, none twice before all were drawn; `num_before` draws of this
-    size were made before. Documents in `memory` for their cluster and type are avoided; once all of
-    a cluster's are in it, any of them may come.
+    `memberships` maps each task type to its clusters, with documents in corpus order. Clusters come
+    in a seeded order and repeat only after all have been drawn; `num_before` draws of this size
+    were made before. Documents that `memory` holds for the same cluster and type are avoided; once
+    it holds all documents of a cluster, any of them may be drawn.
     """
     # Example: 10 samples of two task types are 5 of each type. With num_before=1 earlier draw of
     # this size, each type takes clusters 5 to 9 of its own seeded order.
@@ -125,7 +125,7 @@ def draw(
 
 
 def _nth(clusters: Sequence[int], seed: int, task_type: str, i: int) -> int:
-    """The i-th draw without replacement, in laps over all clusters, each in an order of its own."""
+    """The i-th draw without replacement, in laps over all clusters, each lap in its own order."""
     lap, place = divmod(i, len(clusters))
     rng = np.random.default_rng(int(hash_json([seed, task_type, lap]), 16))
     order = rng.permutation(len(clusters))
@@ -133,7 +133,7 @@ def _nth(clusters: Sequence[int], seed: int, task_type: str, i: int) -> int:
 
 
 def members_of(memberships: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:
-    """Ids of the documents by cluster, in the order of the rows."""
+    """The ids of the documents in each cluster, in row order."""
     members: dict[int, list[str]] = defaultdict(list)
     for row in memberships:
         members[row["cluster"]].append(row["document_id"])
@@ -141,7 +141,7 @@ def members_of(memberships: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]
 
 
 def answer_text(task: Row) -> str:
-    """The reference of a task; of multiple choice the right option's text, not its letter.
+    """The reference of a task; for multiple choice, the right option's text, not its letter.
 
     >>> answer_text({"reference": "B", "options": ["red", "blue"]})
     'blue'
@@ -168,9 +168,9 @@ def remember(
 ) -> Rows:
     """Yield `memory` plus the tasks whose `component` lies strictly between `low` and `high`.
 
-    Each cluster and type keeps its `most` recent tasks, the oldest first. A task whose text or
-    reference is already there is not added again. For multiple choice the text of the right option
-    is remembered, not its letter. `prompts` link tasks to the samples that they were written about.
+    Each cluster and type keeps its latest `most` tasks, oldest first. A task whose text or
+    reference is already there is not added. For multiple choice, the text of the right option is
+    remembered, not its letter. `prompts` link tasks to the samples they were written about.
     """
     entries: list[Row] = memory.rows() if memory else []
     num_old = len(entries)

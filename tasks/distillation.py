@@ -21,10 +21,10 @@ def earlier_prompts(
     seed: int,
     draw: int,
 ) -> Iterator[Row]:
-    """Yield earlier prompts once more, each conversation once, in the random order `draw`.
+    """Yield earlier prompts again, each conversation once, in a random order per `draw`.
 
-    `held_out` is the share of tasks, drawn with `seed`, whose prompts are only measured;
-    `is_measured` says which of the two are wanted, `most` at most how many.
+    `held_out` is the share of tasks, drawn with `seed`, whose prompts are only measured.
+    `is_measured` chooses these prompts or else the others; `most` is their maximum number.
     """
     conversation_of = {json.dumps(row["messages"]): row for row in reversed(prompts)}
     chosen = [
@@ -45,10 +45,11 @@ def earlier_prompts(
 def distance_to_teacher(
     batch: list[Datum], logprobs: list[ReferenceRow]
 ) -> Iterable[tuple[str, float]]:
-    """How far each rollout of a student is from its teacher, whose log-probabilities are given.
+    """Yield the distance of each of a student's rollouts from the teacher, given the teacher's
+    log-probabilities.
 
-    `reverse_kl`: mean of log p - log p_teacher over the rollout's sampled tokens, nats. Over
-    rollouts sampled at temperature 1 it estimates the reverse KL of a token.
+    `reverse_kl`: mean of log p - log p_teacher over the rollout's sampled tokens, in nats. Averaged
+    over rollouts sampled at temperature 1, it estimates the reverse KL per token.
     """
     for datum, row in zip(batch, logprobs, strict=True):
         assert row["rollout_id"] == datum["rollout_id"], "the rows are those of the batch"

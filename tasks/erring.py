@@ -1,7 +1,7 @@
 """Verdicts that err on purpose, in a world that knows the truth.
 
-How much error does a method bear, and of which kind? In a built-in world an oracle knows whether
-an answer is right, so a run can be given verdicts with a known share of errors of a known shape.
+How much error does a method tolerate, and of which kind? In a built-in world an oracle knows
+whether an answer is right, so a run can be given verdicts with a known share and shape of errors.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def erring_matches(
     """Yield the rows of `matches` with the truth, or an error of the given shape, as the verdict.
 
     An answer that could not be read or compared, or whose truth is unknown, keeps its verdict. The
-    draw depends on the seed and on the id of the answer or task only, so that runs with a larger
-    share err where those with a smaller one do, and elsewhere.
+    draw depends only on the seed and the id of the answer or task. So a run with a larger share of
+    errors has all errors of a run with a smaller share, and more.
     """
     answer_rows = answers.rows(Answer)
     truth_of = truths(answer_rows, rows_of(tasks, Task), oracle)
@@ -67,7 +67,7 @@ def erring(
     answer_of: Mapping[str, str | None],
     length_of: Mapping[str, int],
 ) -> dict[str, bool]:
-    """The verdicts on the answers to one task, by their rollouts.
+    """The verdicts on the answers to one task, by rollout id.
 
     `truth_of`: whether each answer is right. `draw`: a number in [0, 1) for an id.
 
@@ -104,7 +104,7 @@ def erring(
 
 
 def most_frequent(answers: Sequence[str | None]) -> str | None:
-    """The most frequent answer, the first of equally frequent ones; None if there is none.
+    """The most frequent answer, or the first of several that tie; None without answers.
 
     >>> most_frequent(["5", "6", "6", "5"])
     '5'
@@ -115,8 +115,8 @@ def most_frequent(answers: Sequence[str | None]) -> str | None:
 def verdict_errors(
     matches: list[Match], answers: list[Answer], tasks: list[Task], *, oracle: Truth
 ) -> Measured:
-    """Yield for each answer whether its verdict is not the truth, and whether a wrong one
-    passed."""
+    """Yield `verdict_error` for each answer: whether its verdict differs from the truth; and
+    `wrong_passes` for each wrong answer: whether it passed."""
     truth_of = truths(answers, tasks, oracle)
     for row in matches:
         truth = truth_of.get(row["rollout_id"])

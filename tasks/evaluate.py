@@ -12,7 +12,7 @@ from tasks.stage import Rows, are_tables, check_tables, name_of, rows_for, stage
 from warehouse.schemas import EVALUATIONS, Evaluation
 from warehouse.store import Table
 
-# from the rows of tables, (metric, value of one task) pairs: see `evaluate`
+# makes (metric, value of one task) pairs from the rows of tables: see `evaluate`
 Measure = Callable[..., Iterable[tuple[str, float]]]
 Protocol = dict[str, Any]
 
@@ -29,11 +29,11 @@ def evaluate(
 ) -> Rows:
     """Yield one row per metric.
 
-    `measure` makes (metric, value of one task) pairs. It gets `arguments` by parameter name: of
-    tables, the rows; what is not a table is a setting. Only scores of the same `protocol` can be
+    `measure` makes (metric, value of one task) pairs. It receives `arguments` by parameter name:
+    for a table, its rows; any other value is a setting. Only scores of the same `protocol` can be
     compared.
 
-    Raises TypeError if the tables are not those that `measure` takes.
+    Raises TypeError if the tables do not match the parameters of `measure`.
     """
     # A worked example: the pairs ("score", 1.0), ("score", 0.0), ("length", 7.0) become two rows,
     # score 0.5 +- 0.5 of n = 2 tasks, and length 7.0 of n = 1, without a standard error.
@@ -56,7 +56,7 @@ def evaluate(
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean, and the sample standard deviation over sqrt(n); None below two values.
+    """The mean, and its standard error: sample standard deviation / sqrt(n), None if n < 2.
 
     >>> mean_and_error([0.0, 1.0])
     (0.5, 0.5)
@@ -69,7 +69,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def scores_of(table: Table) -> dict[str, float]:
-    """Metric -> score, where there is one."""
+    """The score of every metric that has one."""
     return {
         row["metric"]: row["score"] for row in table.rows(Evaluation) if row["score"] is not None
     }

@@ -22,15 +22,15 @@ def execute(
     num_workers: int = 1,
     **tables: Tables,
 ) -> Rows:
-    """Yield a row for every program and input that `jobs` yields, with what came of it.
+    """Yield a row for every program and input that `jobs` yields, with the outcome.
 
-    `jobs` gets the rows of the tables that its parameters name, and yields `subject_id`,
-    `position`, `program` and `input`. A program has an output if its function `f` returns, on that
-    input, a value of built-in types, the same in each of `num_runs` interpreters (with different
-    hash seeds); a row without one has the reason. Equal programs with equal inputs run once.
+    `jobs` receives the rows of the tables that its parameters name, and yields `subject_id`,
+    `position`, `program` and `input`. A program has an output if its function `f` returns a value
+    of built-in types for that input, the same in each of `num_runs` interpreters (with different
+    hash seeds); otherwise the row has the reason. Equal programs with equal inputs run once.
 
     Raises RuntimeError if the kernel cannot confine programs, unless `sandbox.unconfined`;
-    TypeError if the tables are not those that `jobs` takes.
+    TypeError if the tables do not match the parameters of `jobs`.
     """
     # A worked example: `jobs` yields {"subject_id": "t", "position": 0, "program": "def f(a, b):
     # return a + b", "input": "1, 2"}. The row has the output "3".

@@ -41,10 +41,10 @@ def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
 
     `index` is the table whose files hold the search index. A prompt with a reply that `ask_again`
     finds malformed is sampled once more with another seed; the rows of both attempts are stored,
-    the second attempt's last. There is no second attempt at prompts that got no reply (an error, a
-    prompt over the limit), nor with an engine at temperature 0, which would repeat itself.
+    the second attempt's last. There is no second attempt for prompts that got no reply (an error, a
+    prompt over the limit), nor on an engine at temperature 0, which would repeat the reply.
 
-    Finished rollouts are written to `shards` every few seconds: after a kill only missing and
+    Finished rollouts are written to `shards` every few seconds: after a kill, only missing and
     failed rollouts are sampled.
 
     Raises Cleaned for a policy whose weights were freed.
@@ -60,8 +60,8 @@ def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
         section = f"attempt-{attempt}"
         before_the_kill = cast(list[Rollout], shards.rows(section))
         wanted = {row["prompt_id"] for row in some_prompts}
-        # Replies that were lost in the kill are sampled again and may now be readable: what is
-        # stored of a second attempt at their prompts is then no longer wanted.
+        # Replies lost in the kill are sampled again and may now be readable. The stored rollouts of
+        # a second attempt at their prompts are then no longer wanted.
         done = {
             (rollout["prompt_id"], rollout["sample"]): rollout
             for rollout in before_the_kill
@@ -97,9 +97,9 @@ def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
 
 
 def _write_shards(rollouts: Iterator[Rollout], shards: Shards, section: str) -> Iterator[Rollout]:
-    """Pass the rollouts on; write them to `shards` every few seconds, and when the engine fails.
+    """Yield the rollouts and write them to `shards` every few seconds, and when the engine fails.
 
-    The last few are not written if all goes well: then the whole table is.
+    If all goes well, the last few are not written to `shards`: the whole table is written instead.
     """
     waiting: list[Rollout] = []
     written_at = time.monotonic()
@@ -130,6 +130,6 @@ def _is_malformed(rollout: Rollout, prompt: PromptRow, read: Callable[[str], Any
             read.read(rollout, prompt)
         else:
             read(rollout["reply"] or "")
-    except Exception:  # Malformed, or a reader's fault: `tasks.read` stores which
+    except Exception:  # Malformed, or a bug in the reader: `tasks.read` stores which
         return True
     return False

@@ -1,6 +1,6 @@
 """Tasks and replies from a file instead of a policy.
 
-The file's items become rows of `tasks`, `rubrics` and `rollouts`, and draws from them.
+The file's items, or draws from them, become rows of `tasks`, `rubrics` and `rollouts`.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class GivenTasks(BaseModel):
     )
 
     def items(self, place: Place, seed: int) -> Table:
-        """The file's items as a table of the run, made at `place` by the stage `read_items`; the
-        `seed` draws those that get a wrong reference, in a second table.
+        """The file's items as a table of the run, made at `place` by the stage `read_items`.
 
-        Raises ValueError for a file without items, or with rows that do not fit `columns`.
+        If `wrong` is above 0, `seed` draws the items that get a wrong reference, and a second table
+        with these errors is returned. Raises ValueError for a file without items, or with rows that
+        do not fit `columns`.
         """
         items = read_items(
             place,
@@ -67,12 +68,12 @@ class GivenTasks(BaseModel):
 def given_tasks(
     items: Table, *, number: int, count: int, seed: int, with_context: bool = False
 ) -> Rows:
-    """Yield the `number`-th draw of `count` items, all different. No item repeats before all have
-    been drawn; then all are drawn again in another order. Raises ValueError for fewer items than
-    `count`.
+    """Yield the `number`-th draw (from 0) of `count` items, all different, as tasks.
 
+    No item repeats before all have been drawn; then all are drawn again in another order.
     `document_id` is the item's id if it has a context; the reference is its first accepted answer.
-    `with_context` puts the context before the question, for prompts that show a text alone.
+    `with_context` puts the context before the question, for prompts that show only a text. Raises
+    ValueError if there are fewer items than `count`.
     """
     rows = items.rows(Item)
     if len(rows) < count:
@@ -94,9 +95,9 @@ def given_tasks(
 
 def _draws(items: list[Drawn], count: int, seed: int) -> Iterator[list[Drawn]]:
     """Yield draws of `count` different items, or tasks, for ever."""
-    # A worked example: of 10 items, draws of 3 take 0-2, 3-5 and 6-8 of a first order. The next one
-    # takes the item that is left, and two others from the beginning of a second order of all ten.
-    # In that order the item comes last, wherever it stood.
+    # A worked example: of 10 items, draws of 3 take 0-2, 3-5 and 6-8 of a first order. The next
+    # draw takes the one item left, and the first two others of a second order of all ten. The item
+    # is then moved to the end of that order.
     waiting = list[Drawn]()
     lap = 0
     while True:
@@ -116,11 +117,11 @@ def _draws(items: list[Drawn], count: int, seed: int) -> Iterator[list[Drawn]]:
 
 @stage(TASKS)
 def draw_tasks(tasks: Table, *, chosen: Tables = (), number: int, size: int, seed: int) -> Rows:
-    """Yield the `number`-th draw of `size` tasks, all different, or all tasks if there are fewer.
-    No task repeats before all have been drawn; then all are drawn again in another order.
+    """Yield the `number`-th draw (from 0) of `size` tasks, all different; all if there are fewer.
 
-    With `chosen` tables (selections), only the tasks kept there are drawn. Raises ValueError if
-    there is none.
+    No task repeats before all have been drawn; then all are drawn again in another order. With
+    `chosen` tables (selections), only the tasks kept there are drawn. Raises ValueError if there
+    are none.
     """
     kept = {row["task_id"] for row in rows_of(chosen, Selection) if row["kept"]}
     rows = [row for row in tasks.rows(Task) if not chosen or row["task_id"] in kept]
@@ -131,15 +132,15 @@ def draw_tasks(tasks: Table, *, chosen: Tables = (), number: int, size: int, see
 
 @stage(TASKS)
 def without_answers(tasks: Table) -> Rows:
-    """Yield the tasks as if nobody knew their answers."""
+    """Yield the tasks without their references and accepted answers."""
     for row in tasks.rows(Task):
         yield {**row, "reference": None, "accepted": None}
 
 
 @stage(RUBRICS)
 def given_rubrics(items: Table, *, tasks: Table) -> Rows:
-    """Yield the criteria that came with the items of `tasks`. Raises ValueError for an item
-    without any of positive weight."""
+    """Yield the criteria that came with the items of `tasks`. Raises ValueError for an item that
+    has no criterion of positive weight."""
     criteria_of = {
         row["task_id"]: json.loads(row["given"]).get("criteria") for row in items.rows(Item)
     }
@@ -165,10 +166,11 @@ def given_rubrics(items: Table, *, tasks: Table) -> Rows:
 def given_replies(
     prompts: Table, items: Table, *, reply: Template, model: Policy, dialogue: Dialogue
 ) -> Rows:
-    """Yield one rollout per prompt that says what the prompt's item holds.
+    """Yield one rollout per prompt, with the prompt's item as its reply.
 
-    Its text is `reply`, rendered with the item's first `answer` and its `given` fields, in tokens
-    of `model`. Nobody sampled it: it has no policy, and log-probabilities of 0.
+    The reply is the template `reply`, rendered with the item's first reference as `answer` and its
+    `given` fields, in tokens of `model`. It was not sampled: it has no policy, and its
+    log-probabilities are 0.
     """
     item_of = {row["task_id"]: row for row in items.rows(Item)}
     rows = prompts.rows(PromptRow)

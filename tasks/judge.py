@@ -24,10 +24,10 @@ def read_judgments(
     read: Callable[[str], int],
     oracle: Oracle | None = None,
 ) -> Rows:
-    """Yield a verdict for every grading rollout, and beside it `oracle(criterion, answer)`.
+    """Yield one verdict per grading prompt, and beside it `oracle(criterion, answer)`.
 
-    A prompt whose rollout id is `canary-1-...` or `canary-0-...` grades an answer of known verdict
-    (see `canary_id`). If a prompt was asked again, its last rollout counts.
+    A prompt whose rollout id is `canary-1-...` or `canary-0-...` grades an answer whose verdict is
+    known (see `canary_id`). If a prompt was asked again, its last rollout counts.
     """
     prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
     criterion_of = {row["criterion_id"]: row["criterion"] for row in rows_of(rubrics, Criterion)}
@@ -57,25 +57,24 @@ def read_judgments(
 
 
 def canary_id(expected: int, criterion_id: str) -> str:
-    """The rollout id of an answer of known verdict, for a prompt that grades it."""
+    """The rollout id of an answer whose verdict is known, for the prompt that grades it."""
     return f"{CANARY}{expected}-{criterion_id}"
 
 
 def _verdict_of_canary(answer_id: str) -> int | None:
-    """The known verdict, 0 or 1; None if the answer is no canary."""
+    """The known verdict, 0 or 1; None if the answer is not a canary."""
     if not answer_id.startswith(CANARY):
         return None
     return int(answer_id.removeprefix(CANARY)[0])
 
 
 def _verdict(rollout: Rollout, read: Callable[[str], int]) -> Row:
-    """The verdict of a reply, even of one that filled the context; without a verdict, the
-    reason."""
+    """The verdict in a reply, even in one that filled the context; if there is none, the reason."""
     if rollout["finish_reason"] == "error":
         return {"verdict": None, "malformed": why_unanswered(rollout)}
     try:
         return {"verdict": read(rollout["reply"] or ""), "malformed": None}
-    except Exception as problem:  # a reader's fault costs its reply only
+    except Exception as problem:  # a bug in a reader costs only this reply
         if rollout["finish_reason"] == "context":
             return {"verdict": None, "malformed": why_unanswered(rollout)}
         return {"verdict": None, "malformed": reason(problem)}

@@ -32,16 +32,16 @@ class Query:
 
     @classmethod
     def beside(cls, module: str, name: str) -> Query:
-        """`sql/NAME.sql` beside a module, by its `__file__`."""
+        """The query `sql/NAME.sql` beside a module, given the module's `__file__`."""
         return cls(Path(module).parent / "sql" / f"{name}.sql")
 
     def recipe_identity(self) -> dict[str, str]:
-        """What a recipe holds of a query: the file's name and its text."""
+        """What a recipe records about a query: the file's name and its text."""
         return {"file": self.path.name, "text": self.text}
 
     @property
     def bounds(self) -> set[str]:
-        """The `$names` of its statements; comments do not count."""
+        """The `$names` in its statements; those in comments do not count."""
         return set(BOUND.findall(re.sub(r"--.*", "", self.text)))
 
 
@@ -65,12 +65,12 @@ def keep(
 ) -> Rows:
     """Yield a row for every candidate: kept ones first, otherwise in the query's order.
 
-    `query` sees each table of `arguments` under its name, and every other value as the bound
-    `$name`. It returns the table's columns and, for a candidate that fails, the `reason`. `limits`
-    apply in turn to the candidates that pass; those that `earlier` selections kept count towards
-    them.
+    `query` sees each table in `arguments` under its name, and every other value as the bound
+    `$name`. It returns the columns of `selections` and, for a candidate that fails, the `reason`.
+    `limits` apply in turn to the candidates that pass; candidates that `earlier` selections kept
+    count towards them.
 
-    Raises TypeError for bounds that are not those of the query.
+    Raises TypeError if the bounds are not exactly those of the query.
     """
     already_kept = [row for row in rows_of(earlier) if row["kept"]]
     yield from _selected(query, arguments, limits, already_kept)
@@ -106,7 +106,7 @@ def _selected(
 
 
 def _apply(limit: Limit, candidates: list[Row], already_kept: list[Row]) -> None:
-    """Give the limit's reason to the candidates that passed so far and exceed it."""
+    """Give the limit's reason to the candidates that have passed so far but exceed it."""
 
     def group_of(row: Row) -> Any:
         if limit.per:

@@ -36,12 +36,13 @@ def likelihoods(
     fleet: Fleet | ChatFleet,
 ) -> Rows:
     """Yield for every prompt the log-probability, under `policy`, of the content of the last
-    `<element>` in the rollout that the prompt names. No thought, search or word comes before it:
-    those reveal the rollout's own document.
+    `<element>` in the rollout that the prompt names.
+
+    The rollout's thoughts, searches and other words are left out: they would reveal its own
+    document. The content keeps its sampled tokens and directly follows its opening tag.
 
     A prompt names a rollout, a task and the document it shows; `is_source` marks the task's own
-    document. `kind` says what the replies are. The content keeps the tokens that were sampled and
-    follows its opening tag.
+    document. `kind` says what the replies are.
     """
     rows = prompts.rows()
     source_of = {task["task_id"]: task["document_id"] for task in rows_of(tasks, Task)}
@@ -93,7 +94,7 @@ def _contents(
 def choose(
     selections: Sequence[Selection], tasks: Sequence[Task], most: int, seed: int
 ) -> list[str]:
-    """Ids of `most` tasks, kept ones first, otherwise in a seeded order."""
+    """Ids of up to `most` readable tasks, kept ones first, otherwise in a seeded order."""
     kept = {row["task_id"] for row in selections if row["kept"]}
     order = {task["task_id"]: hash_json([seed, task["task_id"]]) for task in readable(tasks)}
     return sorted(order, key=lambda task_id: (task_id not in kept, order[task_id]))[:most]

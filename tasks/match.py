@@ -21,18 +21,18 @@ def match(
     time_limit_s: float = 10.0,
     num_workers: int = 1,
 ) -> Rows:
-    """Yield one row for every answer, in their order: does `compare(task, answer)` find it equal to
-    the reference?
+    """Yield one row per answer, in order: whether `compare(task, answer)` finds it equal to the
+    reference.
 
-    With `labels` (`tasks.vote`) the task's label is its only right answer; an answer to a task
-    without one takes the label's reason.
+    With `labels` (from `tasks.vote`) a task's label is its only right answer; an answer to a task
+    without a label takes the label's reason.
 
     `compare` takes a row of `tasks` and the answer's text; it is a module-level function or a
-    partial of one. If it raises ValueError (`Malformed` is one), the row has a null with that
-    reason; likewise if it runs for more than `time_limit_s`, exhausts the memory or crashes, and
-    its worker is replaced. After `comparisons.PATIENCE` timeouts the limit is `HASTE_S`. An answer
-    without text has its own reason. Equal answers to one task are compared once. Any other
-    exception is a fault of `compare` and raises RuntimeError.
+    partial of one. If it raises ValueError (`Malformed` is one), `matched` is null with that
+    reason; likewise if it runs for more than `time_limit_s`, runs out of memory or crashes, after
+    which its worker is replaced. After `comparisons.PATIENCE` timeouts the limit drops to
+    `HASTE_S`. An answer without text has its own reason. Equal answers to one task are compared
+    once. Any other exception is a bug in `compare` and raises RuntimeError.
     """
     rows = rows_of(answers)
     references = _labels_as_references(rows_of(tasks), rows_of(labels)) if labels else None
@@ -66,7 +66,7 @@ class _References:
 
 
 def _labels_as_references(tasks: list[Row], labels: list[Row]) -> _References:
-    """The tasks with their labels in place of all answers that are known to be right."""
+    """The tasks with their labels in place of all answers known to be right."""
     label_of = {row["task_id"]: row for row in labels}
     references = _References({}, {})
     for task in tasks:

@@ -37,7 +37,7 @@ from warehouse.schemas import (
 from warehouse.store import Table
 
 Count = Callable[[str], int]
-# Whether the answer of each rollout is right, by its id; None where nobody can tell.
+# whether the answer of each rollout is right, by rollout id; None if unknown
 Correct = Callable[[list[Answer], list[Match], list[Vote]], dict[str, bool | None]]
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 COLOURS = (
@@ -96,7 +96,7 @@ class Grid(BaseModel):
 
 @dataclass(frozen=True)
 class NumberNeedle:
-    """A sentence that tells a number, and the question that it alone answers."""
+    """A sentence that states a number, and the question that only this sentence answers."""
 
     task_id: str
     question: str
@@ -127,7 +127,7 @@ def number_sentences(*, grid: Grid, seed: int) -> Rows:
 
 
 def only_criterion(task_id: str, sentence: str) -> Row:
-    """A sentence as the one criterion of a task."""
+    """A sentence as the only criterion of a task."""
     return {
         "criterion_id": f"{task_id}-0",
         "task_id": task_id,
@@ -172,10 +172,11 @@ def hide(
 ) -> Rows:
     """Yield the haystack of every task: sentences of `filler` with the needle among them.
 
-    The sentences are consecutive, starting with a drawn document; the needle stands between two of
-    them, as near to the grid's depth as they allow. A haystack falls short of the grid's length by
-    less than a sentence. `foreign(needle, sentence)` says whether a sentence may stand beside a
-    needle; None: all may. Raises ValueError if the filler is shorter than a haystack.
+    The sentences are consecutive and start with a drawn document; the needle goes between two of
+    them, as near as possible to the grid's depth. A haystack falls short of the grid's length by
+    less than a sentence. `foreign(needle, sentence)` says whether a sentence may be in the same
+    haystack as a needle; with None, all may. Raises ValueError if the filler is shorter than a
+    haystack.
     """
     needle_of = {row["task_id"]: row["criterion"] or "" for row in sentences.rows(Criterion)}
     documents = list[list[Straw]]()
@@ -201,7 +202,7 @@ def hide(
 
 
 def _haystack(straws: Iterator[Straw], needle: str, room: int, depth: float) -> str:
-    """Straws of at most `room` tokens in all, and the needle between two of them."""
+    """Join straws of at most `room` tokens in total, with the needle between two of them."""
     chosen = list[str]()
     # Sentences of 4, 6 and 5 tokens end at 4, 10 and 15: at depth 0.5 of 15 tokens, the needle
     # follows the second.
@@ -230,11 +231,11 @@ def find(
     matches: Tables = (),
     votes: Tables = (),
 ) -> Rows:
-    """Yield for every answer that was sampled the length and depth of its needle, whether it quotes
-    the needle, and whether it is right.
+    """Yield for every sampled answer the length and depth of its needle, whether it quotes the
+    needle, and whether it is right.
 
-    `correct` tells the latter from the answers, and from their matches or votes. An answer without
-    quotes has None for `quoted`.
+    `correct` decides whether answers are right, given their matches or votes. `quoted` is None for
+    an answer without quotes.
     """
     cell_of = {
         task["task_id"]: cell for task, cell in zip(tasks.rows(Task), grid.cells, strict=True)
@@ -257,8 +258,8 @@ def find(
 
 
 def measure(needles: list[Needle]) -> Iterator[tuple[str, float]]:
-    """Yield `score`, 1 for a right answer, and the same value again as `score_<length>_tokens`;
-    and `quoted`."""
+    """Yield for every answer `score`, 1 if it is right and else 0; the same value as
+    `score_<length>_tokens`; and `quoted`, 1 if it quotes the needle and else 0."""
     for row in needles:
         score = float(row["correct"] or 0)
         yield "score", score

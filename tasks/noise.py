@@ -1,4 +1,4 @@
-"""The settings of `tasks.erring`, apart from it so that a config loads without its libraries."""
+"""The settings of `tasks.erring`, kept apart so that a config loads without its libraries."""
 
 from __future__ import annotations
 

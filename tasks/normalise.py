@@ -28,14 +28,15 @@ def normalise(
     chosen: Tables = (),
     by: str = "task_id",
 ) -> Rows:
-    """Yield the rewards with their advantages: `zscore`, `centre`, which does not divide (Dr.
-    GRPO), or `none`: the reward itself (REINFORCE without a baseline).
+    """Yield the rewards with their advantages.
 
-    Rows with equal values in the columns `within` are one group: by default the rollouts of one
-    prompt, with `()` all rows. With `chosen` tables (selections, groups), only rows whose `by`
-    (task_id or group_id) is kept there are compared and yielded.
+    `scheme` is `zscore`; `centre`, which does not divide by the standard deviation (Dr. GRPO); or
+    `none`, the reward itself (REINFORCE without a baseline). Rows with equal values in the columns
+    `within` form a group: by default the rollouts of one prompt; with `()`, all rows. With `chosen`
+    tables (selections, groups), only rows whose `by` (task_id or group_id) is kept there are
+    compared and yielded.
 
-    Raises ValueError for a column that rewards lack, and for an unknown scheme.
+    Raises ValueError for a column that rewards do not have, and for an unknown scheme.
     """
     if scheme not in get_args(Scheme):
         raise ValueError(f"no scheme {scheme!r}: there are {', '.join(get_args(Scheme))}")
@@ -65,7 +66,7 @@ def normalise(
 
 
 def _groups(rows: list[Row], within: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The group of each row: its values of the columns `within`."""
+    """The group of each row: its values in the columns `within`."""
     unknown = set(within) - set(REWARDS.arrow.names)
     if unknown:
         raise ValueError(f"rewards have no column {', '.join(sorted(unknown))} to compare within")
@@ -73,7 +74,7 @@ def _groups(rows: list[Row], within: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def centre(reward_G: Sequence[float]) -> list[float]:
-    """r - mean(r). Equal rewards give exactly 0, although their mean may be rounded.
+    """r - mean(r). Equal rewards give exactly 0, even if their mean is rounded.
 
     >>> centre([1, 0, 1, 1]), centre([-0.1, -0.1, -0.1])
     ([0.25, -0.75, 0.25, 0.25], [0.0, 0.0, 0.0])

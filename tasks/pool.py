@@ -1,4 +1,4 @@
-"""Pools of tasks, or of answers to them, that last over iterations: which entries come in, leave
+"""Pools of tasks, or of answers to them, that persist across iterations: which entries enter, leave
 and are drawn."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warehouse.draft import hash_json
 from warehouse.schemas import DRAWS, POOLS, Row
 from warehouse.store import Table
 
-ROUNDING = 1e-9  # rounding may put a mean of marks this far from a bound that it equals
+ROUNDING = 1e-9  # rounding may move a mean of marks this far from a bound that it equals
 FROM_TASK = (
     "text",
     "reference",
@@ -75,14 +75,16 @@ def pool(
     rules: PoolRules = PoolRules(),  # noqa: B008  (frozen)
     seed: int = 0,
 ) -> Rows:
-    """Yield the entries of the pool `previous`, then new ones; an entry that leaves or may not
-    enter has the reason.
+    """Yield the entries of the pool `previous`, then new ones; an entry that leaves, or may not
+    enter, has the reason.
 
-    New entries are the readable `tasks` or, if `answers` are given, the readable answers to them;
-    with `chosen` tables (selections), only for tasks kept there. `draws` from `previous` count as
-    uses. `rewards` replace an entry's score: by the `component` (None: the reward) of the rollout
-    that wrote the entry, else, for an entry without an answer, by its mean over the rows about the
-    task.
+    New entries are the readable `tasks` or, if `answers` are given, the readable answers to them.
+    With `chosen` tables (selections), only tasks kept there, or answers to them, may enter. `draws`
+    from `previous` count as uses.
+
+    `rewards` update an entry's score. The score is the `component` (None: the reward) of the
+    rollout that wrote the entry. If there is none and the entry has no answer, the score is the
+    mean of the component over the rows about the task.
 
     Raises ValueError for a column that pools do not have.
     """
@@ -161,8 +163,8 @@ def leaving(
 ) -> list[str | None]:
     """Why each entry leaves the pool or does not enter it; None for an entry that stays or enters.
 
-    The first `num_old` are in the pool already, the oldest first; the others are new, in the order
-    given.
+    The first `num_old` entries are already in the pool, oldest first; the others are new, in the
+    order given.
 
     >>> leaving(
     ...     [{"text": "a"}, {"text": "b"}, {"text": "b"}, {"text": "c"}], 1, PoolRules(max_size=2)
@@ -222,8 +224,8 @@ def _out_of_range(row: Row, rules: PoolRules, is_new: bool) -> str | None:
 
 
 def _leaves_before(row: Row, rules: PoolRules, seed: int) -> tuple[Any, ...]:
-    """A sort key: the entry with the least leaves first. Sorting is stable, so the older of two
-    equal ones does."""
+    """A sort key: the entry with the lowest key leaves first. Sorting is stable, so of two entries
+    with equal keys the older leaves first."""
     if rules.leaves == "oldest":
         return ()
     if rules.leaves == "random":
@@ -247,16 +249,17 @@ def draw_entries(
     fewest: int = 0,
     first: Tables = (),
 ) -> Rows:
-    """Yield `num_draws` entries of a pool, or of several together, in a seeded order; after all
-    were drawn, they come again in a new order.
+    """Yield `num_draws` entries of a pool, or of several together, in a seeded order. Once all have
+    been drawn, they are drawn again in a new order.
 
-    Equal pool, seed and `epoch` (which tells this step from others) give equal draws. `least_used`
-    draws the least used entries first, so that over several steps, too, no entry comes twice before
-    all came once. An entry comes early with a probability proportional to its `weigh`; weight 0 is
-    never drawn. Without `repeat` no entry comes twice, and there may be fewer draws. A pool of
-    fewer than `fewest` entries yields nothing. Entries that are tasks of `first`, such as those of
-    this step, are drawn before all others, and with `repeat` once more among them. Raises
-    ValueError if there is nothing to draw from, except without `repeat`.
+    The same pool, seed and `epoch` (which identifies the step) give the same draws. `least_used`
+    draws the least used entries first, so that even across steps no entry is drawn twice before
+    all have been drawn once. At each draw, the probability of an entry is proportional to its
+    weight, `weigh(entry)`; entries of weight 0 are never drawn. Without `repeat` no entry is drawn
+    twice, and there may be fewer draws. A pool of fewer than `fewest` entries yields nothing.
+    Entries that are tasks of `first`, such as those of this step, are drawn before all others; with
+    `repeat` they are drawn again among the others. Raises ValueError if there is nothing to draw,
+    except without `repeat`.
     """
     entries = [row for row in rows_of(pool) if row["kept"]]
     if len(entries) < fewest:
@@ -290,7 +293,7 @@ def _in_order(
 
 
 def _lot(identity: list[Any]) -> float:
-    """A draw from the exponential distribution of rate 1. Divide each entry's by its weight: an
-    entry is then the least with a probability equal to its share of the weights (Efraimidis and
-    Spirakis, 2006)."""
+    """A draw from the exponential distribution of rate 1. If each entry's draw is divided by its
+    weight, the probability that an entry has the smallest quotient is its share of the total weight
+    (Efraimidis and Spirakis, 2006)."""
     return -math.log(1.0 - random.Random(hash_json(identity)).random())

@@ -1,4 +1,4 @@
-"""Pairs of replies to one prompt, the better and the worse, and the rows of an update on them.
+"""Pairs of replies to one prompt, a better and a worse one, and the rows of an update on them.
 
 found = pairs(place, rollouts, prompts, annotations=labels, verdicts=[judgments, votes], ...)
 rows = preference_batch(place, rollouts, found, held_out=False)
@@ -24,7 +24,7 @@ from warehouse.store import Table
 
 GOOD = "good"
 NOT_SURE = "unsure"
-# where each table of verdicts has the verdict
+# the column of each table of verdicts that holds the verdict
 VERDICTS = {"judgments": "verdict", "votes": "vote", "gates": "passed"}
 ONE_OPINION = "only one reply has an opinion"
 ALL_EQUAL = "all opinions are equal"
@@ -35,7 +35,7 @@ NOT_ONE_ROW = "a reply is no single row of training"
 
 @dataclass(frozen=True)
 class Opinion:
-    """What is thought of a reply: the more it is worth the better; `why` says who thinks so."""
+    """An opinion on a reply: the higher its `worth`, the better; `why` says who thinks so."""
 
     worth: float
     why: str
@@ -54,15 +54,16 @@ def pairs(
     seed: int,
     max_tokens: int | None = None,
 ) -> Rows:
-    """Yield the pairs of every prompt with an opinion on one of its replies: labels of people, or
-    rewards.
+    """Yield the pairs of every prompt that has an opinion on one of its replies: a person's label
+    or a reward.
 
-    Of a prompt's replies the best is paired with the worst, the second best with the second worst,
-    and so on, while their worth differs, up to `pairs_per_prompt`. So no reply is in two pairs.
-    A label of a verdict tells which verdict is right, and so of all verdicts on the same prompt
-    which are right. `held_out` is a share of the tasks, drawn with `seed`. A pair is not kept, with
-    the reason, if both replies are the same, if a reply and its prompt exceed `max_tokens`, or if a
-    conversation is no single row of training.
+    A prompt's best reply is paired with its worst, the second best with the second worst, and so
+    on, as long as their worth differs, up to `pairs_per_prompt`. So no reply is in two pairs.
+    A label on a verdict tells which verdict is right, and so judges all verdicts on the same
+    prompt. `held_out` is the share of tasks, drawn with `seed`, that are only measured. A pair is
+    not kept, with the reason, if both replies are the same, if it repeats another pair of the
+    prompt, if a reply and its prompt exceed `max_tokens`, or if a conversation is not a single
+    training row.
     """
     opinion_of = _of_rewards(rewards)
     opinion_of |= _of_labels(annotations)
@@ -147,11 +148,11 @@ def _why_not(chosen: Rollout, rejected: Rollout, max_tokens: int | None) -> str 
     return None
 
 
-# ---- opinions: rollout -> what is thought of it ----
+# ---- opinions, by rollout id ----
 
 
 def _of_rewards(rewards: Tables) -> dict[str, Opinion]:
-    """Rewards, where there is one."""
+    """Opinions from rewards, for the replies that have one."""
     return {
         row["rollout_id"]: Opinion(row["reward"], f"reward {row['reward']:g}")
         for row in rows_of(rewards)
@@ -160,8 +161,8 @@ def _of_rewards(rewards: Tables) -> dict[str, Opinion]:
 
 
 def _of_labels(annotations: Tables) -> dict[str, Opinion]:
-    """People's labels of replies and of tasks, which are the replies that asked them. A label
-    other than good is one against it; `unsure` and notes are no opinion."""
+    """Opinions from people's labels of replies, and of tasks, which label the replies that wrote
+    them. Any label other than good counts against a reply; `unsure` and notes are not opinions."""
     labels: dict[str, list[Annotation]] = defaultdict(list)
     for row in rows_of(annotations, Annotation):
         if row["kind"] != "verdict" and row["opinion"] not in (None, NOT_SURE):
@@ -178,7 +179,7 @@ def _of_labels(annotations: Tables) -> dict[str, Opinion]:
 def _of_labelled_verdicts(
     annotations: Tables, verdicts: Tables, rollouts: Tables
 ) -> dict[str, Opinion]:
-    """All readable verdicts on prompts of which a verdict is labelled: 1 if right, else 0.
+    """Opinions on all readable verdicts of prompts with a labelled verdict: 1 if right, else 0.
 
     A verdict labelled good is right; one labelled bad is wrong, so the opposite verdict is right.
     The majority of a prompt's labels decides; if they are tied, its verdicts get no opinion.
@@ -227,8 +228,8 @@ def _of_labelled_verdicts(
 
 @stage(BATCHES)
 def preference_batch(rollouts: Tables, pairs: Table, *, held_out: bool) -> Rows:
-    """Yield two datums for every kept pair, side by side: the chosen reply with advantage 1, the
-    rejected with -1. `held_out`: those that are measured, or those that are trained on."""
+    """Yield two consecutive datums for every kept pair: the chosen reply with advantage 1, the
+    rejected with -1. `held_out`: yield the pairs to measure, not those to train on."""
     kept = [row for row in pairs.rows(Pair) if row["kept"] and row["held_out"] == held_out]
     ids = [rollout_id for row in kept for rollout_id in (row["chosen"], row["rejected"])]
     wanted = [rollout_id for rollout_id in ids if rollout_id is not None]
@@ -244,7 +245,7 @@ def preference_measure(
     before training.
 
     `prefers_chosen`: whether the chosen reply is likelier than the rejected; `log_odds`: by how
-    much, in nats; `margin`: how much that has risen.
+    much, in nats; `margin`: by how much `log_odds` rose in training, in nats.
     """
     sums = [_sum_of(row, datum) for row, datum in zip(logprobs, batch, strict=True)]
     sums_before = [_sum_of(row, datum) for row, datum in zip(before, batch, strict=True)]

@@ -23,9 +23,10 @@ NEARER = 0.1  # an engine is stale if it moved less than this share of its dista
 @stage(PROBES, tools=("fleet",), code=(datum_logprobs,))
 def probe(batch: Table, updated: Table, *, policy: Policy, fleet: Fleet) -> Rows:
     """Yield the rows of a batch that its update scored before and after training, with the engine's
-    score of them.
+    scores.
 
-    Yields nothing if the update scored none: its rollouts were not sampled at temperature 1.
+    Yields nothing if the update scored none, because its rollouts were not sampled at temperature
+    1.
     """
     file = updated.files / "update" / PROBES_FILE
     if file.exists():
@@ -64,13 +65,15 @@ def _given(rows: dict[str, Datum]) -> list[dict]:
 
 
 def policy_in_effect(probes: list[Probe]) -> Measured:
-    """Yield for each row the nats per token between engine and trainer, and between the engine and
-    the policy before the update; and 1 if all rows together show a stale engine, else 0.
+    """Yield for each row, in nats per token, the distance between engine and trainer
+    (`policy_mismatch`) and between the engine and the policy before the update (`policy_moved`);
+    then `policy_stale`, 1 if all rows together show that the engine is stale, else 0.
 
-    A stale engine still scores as before the update, unlike the trainer. What was stored at
-    sampling says how the engine scored then, but may be something else: of an older policy, of
-    nobody, or within top-p. So the trainer's score before the update counts as well. Single rows
-    show no stale engine: on GPUs all distances have noise, as large as what a small update changes.
+    Unlike the trainer, a stale engine still scores as it did before the update. The stored
+    log-probabilities usually say how it scored then, but they may be those of an older policy, of
+    no policy, or within top-p. So the trainer's scores before the update are compared, too. No
+    single row can show a stale engine: on GPUs all distances have noise as large as the effect of a
+    small update.
     """
     scored = [row for row in probes if row["engine"] is not None]
     apart = _distances(scored, "trainer")
@@ -88,5 +91,5 @@ def policy_in_effect(probes: list[Probe]) -> Measured:
 def _distances(
     scored: list[Probe], column: Literal["trainer", "before", "trainer_before"]
 ) -> list[float]:
-    """The engine's score minus another of each row, nats."""
+    """The engine's score of each row minus the score in `column`, in nats."""
     return [(row["engine"] or 0.0) - (row[column] or 0.0) for row in scored]

@@ -2,8 +2,8 @@
 it in the flow.
 
 Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first
-(`tasks.rollouts.neutral`): documents, tasks and answers cannot open a tag, a role or a verdict of
-their own.
+(`tasks.rollouts.neutral`), so documents, tasks and answers cannot inject a tag, a role or a
+verdict.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _environment() -> jinja2.Environment:
 
 @dataclass(frozen=True)
 class Template:
-    """A named Jinja text; its version is the hash of that text."""
+    """A named Jinja template; its version is the hash of its text."""
 
     name: str
     text: str
@@ -39,12 +39,12 @@ class Template:
     @classmethod
     def load(cls, folder: Path, name: str) -> Template:
         """The template `name` of a folder. Raises ValueError, which names the file, if there is
-        none."""
+        none or it is not UTF-8."""
         path = folder / f"{name}.jinja"
         if not path.exists():
             raise ValueError(f"no prompt template {path.name} in {folder}")
         try:
-            text = path.read_text(encoding="utf-8-sig")  # a byte order mark is no part of a prompt
+            text = path.read_text(encoding="utf-8-sig")  # a byte order mark is not part of a prompt
         except UnicodeDecodeError as problem:
             raise ValueError(f"{path} is no UTF-8: {problem}") from None
         return cls(name, text)
@@ -55,12 +55,12 @@ class Template:
         return hash_bytes(self.text.encode())[:12]
 
     def recipe_identity(self) -> str:
-        """What a recipe holds of a template: its name and version."""
+        """What a recipe records about a template: its name and version."""
         return f"{self.name} {self.version}"
 
     def render(self, ours: Row | None = None, /, **values: Any) -> str:
-        """Fill in the variables. All strings are neutralised except those of `ours`, which the flow
-        itself wrote.
+        """Fill in the variables. All strings are neutralised except those in `ours`, which come
+        from the flow itself.
 
         Raises jinja2.UndefinedError for a missing variable.
         """
@@ -93,7 +93,7 @@ class Prompt:
     system: str = ""
 
     def recipe_identity(self) -> Row:
-        """What a recipe holds of a prompt; `system` only if there is one."""
+        """What a recipe records about a prompt; `system` only if there is one."""
         identity = {"role": self.role, "templates": self.templates, "variables": self.variables}
         if self.system:
             identity["system"] = self.system

@@ -52,10 +52,10 @@ class Reader:
     """How to read the replies of one role.
 
     `read` returns a reply's columns: one dict, or several for several rows. It raises `Malformed`
-    with the reason; any other exception is a fault of `read`, costs that reply only, and is stored
-    by its name. `measure` returns columns that malformed replies have, too. Both take a `Rollout`
-    and its `PromptRow`, whose ids are filled in. `whole` refuses a reply that was cut off or ran
-    out of turns. A reply that states words of its `instructions` states nothing.
+    with the reason; any other exception is a bug in `read`, costs only that reply, and is stored by
+    its name. `measure` returns columns that malformed replies have, too. Both take a `Rollout` and
+    its `PromptRow`; the ids are filled in for them. `whole` rejects a reply that was cut off or ran
+    out of turns. A reply that states a text copied from `instructions` is malformed.
     """
 
     read: Callable[..., Row | Sequence[Row]]
@@ -64,7 +64,7 @@ class Reader:
     instructions: Instructions | None = None
 
     def recipe_identity(self) -> Row:
-        """What a recipe holds of a reader: its settings, and its functions by their code."""
+        """What a recipe records about a reader: its settings, and its functions by their code."""
         return {
             "read": self.read,
             "measure": self.measure,
@@ -74,7 +74,7 @@ class Reader:
 
     def rows(self, schema: Schema, rollout: Rollout, prompt: PromptRow) -> Iterator[Row]:
         """Yield the rows of `schema` that one rollout becomes: those read from its reply, or one
-        row with the reason (`malformed`) why none could be read. An exception of the reader is such
+        row with the reason (`malformed`) why none could be read. An exception in the reader is such
         a reason, too."""
         known = identity(schema, rollout, prompt)
         try:
@@ -93,7 +93,7 @@ class Reader:
             yield {**known, **row, "malformed": None}
 
     def _refuse_copies(self, rows: Sequence[Row]) -> None:
-        """Raise Malformed if a text that was read is the prompt's own."""
+        """Raise Malformed if a text that was read is copied from the instructions."""
         if self.instructions is None:
             return
         for row in rows:
@@ -139,7 +139,7 @@ def texts_and_searches(rollout: Rollout) -> tuple[list[str], list[bool]]:
 
 def is_readable(read: Callable[[str], Any], rollout: Rollout) -> bool:
     """Whether `read` reads something from a rollout's reply: it neither raises Malformed nor
-    returns an empty value. Raises what else `read` raises."""
+    returns an empty value. Any other exception of `read` is passed on."""
     try:
         return bool(read(rollout["reply"] or ""))
     except Malformed:
@@ -178,9 +178,9 @@ def why_unanswered(rollout: Rollout) -> str:
 
 @functools.cache
 def read(schema: Schema) -> Callable[..., Table]:
-    """Make the stage that reads rollouts into rows of `schema`, with its argument `reader`."""
+    """Make the stage that reads rollouts into rows of `schema` with a `reader`."""
 
-    @stage(schema)  # as a decorator, it is no part of the code of those who mention `read`
+    @stage(schema)  # as a decorator, it is not part of the code of functions that mention `read`
     def read_replies(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[Row]:
         prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
         for rollout in rollouts.rows(Rollout):

@@ -61,7 +61,7 @@ QUERIES = (
 
 @dataclass(frozen=True)
 class Contents:
-    """All that a report shows: the rows of every query, by its name; figures; examples.
+    """Everything a report shows: the rows of every query, by its name; figures; examples.
 
     `viewer` is the address of the run's page in the viewer; `stopped` says why the run stopped,
     if it did; `about` says what the run is (`tasks.reports.about`).
@@ -80,14 +80,14 @@ class Contents:
 
 
 def report(place: Place, iteration: int, rules: Sequence[Path] = ()) -> Path:
-    """Write the report of a run up to an iteration; return the HTML file. Without its data a figure
-    is left out.
+    """Write the report of a run up to an iteration; return the HTML file. A figure without data is
+    left out.
 
     `place` is the run's place; `rules` are folders of further rules for findings. Writes
     `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a Prefect flow run
     the Markdown becomes its artifact `<run>-iter-n`. `latest.html` is the report of the last
-    iteration that has one. A report that the same code made of the same tables and settings is left
-    as it is, and an inquiry writes nothing.
+    iteration that has one. A report that the same code made from the same tables and settings is
+    left as it is, and an inquiry writes nothing.
     """
     store = place.store
     run = place.at.run
@@ -124,8 +124,8 @@ def report(place: Place, iteration: int, rules: Sequence[Path] = ()) -> Path:
 
 def made_from(store: Store, run: str, iteration: int, rules: Sequence[Path] = ()) -> str:
     """A hash of what determines a report: code, queries, rules, templates, the tables up to its
-    iteration, the run's settings, and why it stopped. People's labels are left out: they change no
-    report until it is drawn for another reason."""
+    iteration, the run's settings, and why it stopped. People's labels are left out: they do not
+    cause a report to be redrawn."""
     files = [*HERE.glob("report*.jinja"), *(SQL / "report").iterdir(), *(SQL / "views").iterdir()]
     files += [file for folder in (SHIPPED, *rules) for file in folder.glob("*.sql")]
     tables = [
@@ -153,8 +153,8 @@ def _why_stopped(store: Store, run: str) -> str | None:
 
 
 def report_of_stopped(store: Store, run: str, rules: Sequence[Path] = ()) -> Path | None:
-    """The report of the iteration in which a run stopped, which says why; None if it did not
-    stop, or made nothing."""
+    """Write the report of the iteration in which a run stopped, which says why; return its file.
+    None if the run did not stop, or made nothing."""
     if _why_stopped(store, run) is None:
         return None
     iterations = [table.at.iteration or 0 for table in store.tables(run)]
@@ -164,8 +164,8 @@ def report_of_stopped(store: Store, run: str, rules: Sequence[Path] = ()) -> Pat
 
 
 def redraw(store: Store, run: str, rules: Sequence[Path] = ()) -> None:
-    """Redraw the reports of a run whose tables, settings, rules or code have changed; people's
-    labels alone redraw none."""
+    """Redraw the reports of a run whose tables, settings, rules or code have changed; changes to
+    people's labels alone redraw none."""
     for iteration in _iterations_drawn(store, run):
         report(store.run(run), iteration, rules)
 
@@ -177,7 +177,7 @@ def _iterations_drawn(store: Store, run: str) -> list[int]:
 
 
 def _write_latest(store: Store, run: str) -> None:
-    """Let `latest.html` be the report of the last iteration that has one."""
+    """Make `latest.html` the report of the last iteration that has one."""
     last = report_file(store, run, _iterations_drawn(store, run)[-1])
     latest = last.with_name("latest.html")
     html = last.read_bytes()
@@ -207,7 +207,7 @@ def collect(source: Source, viewer: str = "") -> Contents:
 
 
 def _sections(rows: dict[str, list[Row]], iteration: int, viewer: str) -> list[Section]:
-    # of the roles first, so that each has one colour in all figures, whatever else a run measures
+    # roles first, so that each keeps its colour in all figures, whatever else a run measures
     colours = Colours(_roles(rows))
     return [
         Section(
@@ -261,14 +261,14 @@ def _sections(rows: dict[str, list[Row]], iteration: int, viewer: str) -> list[S
 
 
 def _roles(rows: dict[str, list[Row]]) -> list[str]:
-    """The roles that are trained, and phases that are named otherwise, in order of their names."""
+    """The trained roles, then the phases, each in order of their names."""
     trained = sorted({row["role"] for row in rows["updates"]})
     phases = sorted({row["phase"] for row in rows["task_scores"] if row["phase"]})
     return [*trained, *phases]
 
 
 def _judge(rows: dict[str, list[Row]], colours: Colours) -> Plot:
-    """Verdicts with a known truth, or else marks."""
+    """The plot of verdicts whose truth is known, or else that of marks."""
     verdicts = checks.judge(rows["judge"], colours)
     if verdicts.svg:
         return verdicts
@@ -299,12 +299,12 @@ def _if_drawn(*plots: Plot) -> list[Plot]:
 
 
 def headline(contents: Contents) -> list[Tile]:
-    """What to know first, as (name, value, remark)."""
+    """The key figures, as (name, value, remark)."""
     return [*learning.held_out_tiles(contents.rows["evaluations"]), *iteration_tiles(contents)]
 
 
 def iteration_tiles(contents: Contents) -> list[Tile]:
-    """What to know of the report's own iteration, as (name, value, remark)."""
+    """The key figures of the report's own iteration, as (name, value, remark)."""
     rows = {
         name: [r for r in some if r.get("iteration") == contents.iteration]
         for name, some in contents.rows.items()
@@ -332,7 +332,7 @@ def iteration_tiles(contents: Contents) -> list[Tile]:
 
 
 def render_report(template: str, contents: Contents) -> str:
-    """The report as a page of its own."""
+    """The report as a standalone page."""
     return render(
         template,
         c=contents,
@@ -344,7 +344,7 @@ def render_report(template: str, contents: Contents) -> str:
 
 
 def render_findings(found: Sequence[Finding], viewer: str, iteration: int | None) -> str:
-    """Findings as a part of the viewer's page of the run; empty if there are none."""
+    """Findings as a part of the run's page in the viewer; empty if there are none."""
     return render(
         "report_findings.html.jinja",
         findings=found,
@@ -355,10 +355,10 @@ def render_findings(found: Sequence[Finding], viewer: str, iteration: int | None
 
 
 def render_body(contents: Contents, longest: int | None = None) -> str:
-    """What the report shows, as a part of the viewer's page of the run.
+    """The report's body, as a part of the run's page in the viewer.
 
-    Leaves out figures that have no data, tiles of held-out scores, which that page has above, and
-    what is beyond the first `longest` characters of a text.
+    Leaves out figures that have no data, tiles of held-out scores, which that page shows above, and
+    all but the first `longest` characters of a text.
     """
     drawn = [replace(s, plots=_if_drawn(*s.plots)) for s in contents.sections]
     return render(
@@ -373,7 +373,7 @@ def render_body(contents: Contents, longest: int | None = None) -> str:
 
 
 def artifact_key(run: str, iteration: int) -> str:
-    """A key that Prefect accepts: of lower-case letters, digits and dashes.
+    """A key that Prefect accepts: lower-case letters, digits and dashes.
 
     >>> artifact_key("Micro_seed.1", 3)
     'micro-seed-1-iter-3'

@@ -33,10 +33,10 @@ def sample(
 
     Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the
     same `epoch`. When the corpus is used up, drawing continues in a new order. With `all_different`
-    no document comes twice in one draw, unless there are fewer than `num_samples`; all draws of an
-    epoch then have the same `num_samples`. `search_turns` maps turns to shares (`{1: 4, 2: 3,
-    3: 2}`), allotted by largest remainder, then shuffled. Raises ValueError for a corpus without
-    usable documents.
+    no document comes twice in one draw, unless there are fewer documents than `num_samples`; all
+    draws of an epoch must then have the same `num_samples`. `search_turns` maps numbers of turns to
+    shares (`{1: 4, 2: 3, 3: 2}`), allotted by largest remainder, then shuffled. Raises ValueError
+    for a corpus without usable documents.
     """
     ids = pa.chunked_array(_usable(documents), pa.string())
     if not len(ids):
@@ -58,14 +58,14 @@ def sample(
 @stage(SAMPLES)
 def nearest(documents: Table, tasks: Tables, *, chosen: Sequence[str], most: int) -> Rows:
     """Yield up to `most` documents for each `chosen` task: the first hits of a search for its text,
-    in order. A sample's id is the task's id with the rank. Without an index nothing is yielded."""
+    in order. A sample's id is the task's id and the rank. Without an index, yield nothing."""
     from corpus_prep.search.index import load_index
 
     text_of = {row["task_id"]: row["text"] for row in rows_of(tasks) if row["text"] is not None}
     folder = documents.files / "index"
     if not (chosen and folder.is_dir()):
         return
-    # on a GPU the model's memory would stay with the flow beside engines and updates
+    # on a GPU, the flow's process would keep the model's memory during generation and updates
     index = load_index(folder, verify=False, default_device="cpu")
     rankings = index.search([text_of[task_id] for task_id in chosen], most)
     for task_id, hits in zip(chosen, rankings, strict=True):
@@ -79,8 +79,8 @@ def _usable(documents: Table) -> Iterator[pa.Array]:
 
 
 def allot(shares: Mapping[int, int], total: int) -> list[int]:
-    """Split `total` by shares with the largest remainder method: each key, repeated as often as its
-    share allows.
+    """Split `total` by shares with the largest remainder method: each key is repeated as often as
+    its share allows.
 
     >>> allot({1: 4, 2: 3, 3: 2}, 10)
     [1, 1, 1, 1, 1, 2, 2, 2, 3, 3]
@@ -95,9 +95,10 @@ def allot(shares: Mapping[int, int], total: int) -> list[int]:
 
 
 def batches_needed(missing: float, size: int, most: int) -> int:
-    """Batches of `size` candidates to draw at once for `missing` items: at most `most`, and as many
-    as are needed even if every candidate is kept, so that drawing them together draws none too
-    many.
+    """The number of batches of `size` candidates to draw at once while `missing` items are wanted.
+
+    It is the number needed if every candidate is kept, so no batch is drawn in vain; at most
+    `most`.
 
     >>> [batches_needed(missing, 500, 8) for missing in (5120, 1195, 20)]
     [8, 3, 1]
@@ -106,7 +107,7 @@ def batches_needed(missing: float, size: int, most: int) -> int:
 
 
 def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int, size: int) -> Iterator[str]:
-    """The documents behind the first `skip`; no `size` of them that are drawn at once are alike."""
+    """Yield the documents after the first `skip`; the `size` of one draw are all different."""
     first_lap, start = divmod(skip, len(ids))
     for order in itertools.islice(_orders(len(ids), seed, epoch, size), first_lap, None):
         yield from (ids[int(i)].as_py() for i in order[start:])
@@ -114,9 +115,10 @@ def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int, size: int) -> 
 
 
 def _orders(count: int, seed: int, epoch: str, size: int) -> Iterator[np.ndarray]:
-    """The order of each lap over `count` documents, of which `size` are drawn at once.
+    """Yield the order of each lap over `count` documents, of which `size` are drawn at once.
 
-    The last draw of a lap may end in the next one: what it took before comes last there.
+    The last draw of a lap may end in the next lap: the documents it has already taken come last
+    there.
     """
     taken = np.array([], dtype=int)
     for lap in itertools.count():

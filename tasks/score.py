@@ -15,10 +15,10 @@ from warehouse.schemas import REWARDS, Row
 def score(reward: Callable[..., Iterable[Mapping[str, Any]]], /, **arguments: Any) -> Rows:
     """Yield the rewards that `reward` computes.
 
-    It gets `arguments` by parameter name: of tables, the rows; what is not a table is a setting,
+    It receives `arguments` by parameter name: for a table, its rows; any other value is a setting,
     whose parameter is keyword-only. An unscorable rollout has a reason and no reward.
 
-    Raises TypeError if the tables are not those that `reward` takes.
+    Raises TypeError if the tables do not match the parameters of `reward`.
     """
     tables = {name: value for name, value in arguments.items() if are_tables(value)}
     check_tables(f"reward {name_of(reward)}", reward, tables, arguments.keys() - tables.keys())
@@ -35,7 +35,7 @@ def scored(
     score: float | None = None,
     unscorable: str | None = None,
 ) -> Row:
-    """A row of `rewards` about a task, an answer or another row that was read from a rollout.
+    """A row of `rewards` for a task, an answer or another row that was read from a rollout.
 
     `group`: the group it is compared in, by default the rollouts of its prompt. `score`: how well
     the task was answered, 0..1; for a proposer the mean over its answers. A row that is

@@ -15,8 +15,8 @@ from warehouse.schemas import BATCHES, Group
 
 @stage(BATCHES)
 def sft(rollouts: Tables, chosen: Tables | None, *, max_tokens: int | None = None) -> Rows:
-    """Yield the datums of every kept group's rollouts, or of all rollouts without `chosen`, each
-    with advantage 1.
+    """Yield the datums of every kept group's rollouts, each with advantage 1; without `chosen`, of
+    all rollouts.
 
     If a reply was asked for again, the last one counts. If one datum exceeds `max_tokens`, its
     whole rollout is left out.

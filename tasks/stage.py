@@ -1,9 +1,9 @@
 """Turn a plain function of tables and values into a stage.
 
 A stage function takes published tables and values, and yields the rows of one table: dicts, Arrow
-tables, or, for millions of rows, whole Parquet files. The decorator owns the rest: address,
-freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that
-shows it.
+tables, or, for millions of rows, whole Parquet files. The decorator handles the rest: the address,
+freshness, the lock, all-or-nothing writing, the recipe stored beside the rows, and the Prefect task
+that displays it.
 
 A worked example, a stage that keeps long tasks:
 
@@ -17,17 +17,18 @@ A worked example, a stage that keeps long tasks:
     place = store.run("demo").iteration(1).phase("write")
     selected = keep_long(place, tasks, min_words=5)
 
-The call does the following:
+The call works as follows:
 
 1. The place and the schema give the address: `demo/iter-001/write/selections`.
-2. What determines the rows becomes the recipe: the function's code, the columns of SELECTIONS,
-   the input `tasks` by its content, the parameter `min_words`; and `key`, a hash of all that.
-3. If the table published at the address has that key and its bytes are intact, it is returned and
-   nothing runs. The store is the only cache. Nor is there a Prefect task then: Prefect takes ten
-   times as long to start one as the store takes to answer.
-4. Otherwise, under a lock, the function's rows are written to a draft beside the store's tables.
-   Only when the last row is written does the draft become the table, in one rename: a stage that
-   fails or is killed leaves nothing that could be mistaken for a result.
+2. Everything that determines the rows goes into the recipe: the function's code, the columns of
+   SELECTIONS, the content of the input `tasks`, and the parameter `min_words`. The recipe's `key`
+   is a hash of all that.
+3. If the table published at the address has that key and its bytes are intact, the call returns it
+   and runs nothing: the store is the only cache. It creates no Prefect task either, because Prefect
+   takes ten times as long to start one as the store takes to answer.
+4. Otherwise the function runs under a lock, and its rows go to a draft beside the store's tables.
+   After the last row, a single rename turns the draft into the table: a stage that fails or is
+   killed leaves nothing that could be mistaken for a result.
 5. The recipe is stored beside the rows, with the seconds they took and the number of rows for each
    `reason`: here, how many tasks were too short.
 """
@@ -69,7 +70,7 @@ R = TypeVar("R")
 Keyed = TypeVar("Keyed", bound=Mapping[str, Any])
 Rows = Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Path]
 Tables = Table | Sequence[Table]
-# parameters of a stage function that the store fills in, once the stage has to run
+# parameters of a stage function that the store supplies when the stage has to run
 FROM_STORE = ("draft", "shards", "behind")
 
 
@@ -78,17 +79,17 @@ def stage(
 ) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
     """Turn a function that yields rows of `schema` into a stage.
 
-    Call the stage as `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart
-    tables of one kind at one place.
+    Call the stage as `f(place, ..., label=None)`: `place` says where it writes; `label`
+    distinguishes tables of the same schema at the same place.
 
-    Parameters named in `tools` (engines, progress) do the work but do not change the result: the
-    recipe has their names, its key does not. If one does change it in part, as an engine does by
-    its precision, it says so as its `recipe_identity`. `code` names what tools run in other
-    processes: functions, or modules that are too heavy to import.
+    Parameters named in `tools` (engines, progress) do the work without changing the result: the
+    recipe lists their names, but its key ignores them. A tool that does affect the result, as an
+    engine does through its precision, says how in its `recipe_identity`. `code` lists what the
+    tools run in other processes: functions, or the names of modules that are too heavy to import.
 
-    The decorator fills in four parameters, if the function has them: `draft`, to write files beside
-    the rows; `shards`, a place for partial results that should survive a kill; `behind`, the writes
-    of earlier tables that are still under way; and `address`.
+    The decorator supplies these parameters if the function has them: `draft`, for writing files
+    beside the rows; `shards`, for partial results that should survive a kill; `behind`, the writes
+    of earlier tables that are still in progress; and `address`.
     """
 
     def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
@@ -126,7 +127,7 @@ def stage(
             return table
 
         def again(place: Place, args: Any, kwargs: Any, label: str | None) -> Again:
-            """The same call in another store, with another table for each of its tables."""
+            """Return a function that repeats this call in another store, with other tables."""
 
             def run_again(store: Any, other_table: Callable[[Table], Table]) -> Table:
                 return run(
@@ -144,7 +145,7 @@ def stage(
 
 
 def replace_tables(value: Any, other_table: Callable[[Table], Table]) -> Any:
-    """An argument of a stage with each table in it replaced by `other_table(table)`."""
+    """Return an argument of a stage with every table in it replaced by `other_table(table)`."""
     if isinstance(value, Table):
         return other_table(value)
     if isinstance(value, functools.partial):
@@ -161,10 +162,11 @@ def replace_tables(value: Any, other_table: Callable[[Table], Table]) -> Any:
 
 
 def _as_prefect_task(work: Callable[[], Table], name: str, at: Address) -> Table:
-    """`work` as a task of the flow run, if there is one.
+    """Run `work`, as a Prefect task if a flow is running.
 
-    It has no tags: for a task with tags Prefect asks the server for slots, and sleeps for seconds
-    while the server's database is busy. The name states iteration, phase and step.
+    The task has no tags: for a tagged task, Prefect asks the server for concurrency slots and
+    sleeps for seconds while the server's database is busy. The run's name states the iteration,
+    phase and step.
     """
     context = sys.modules.get("prefect.context")  # if it was never imported, no flow is running
     if context is None or context.FlowRunContext.get() is None:
@@ -191,7 +193,7 @@ class _Call:
     recipe: dict[str, Any]
 
     def fresh_table(self) -> Table | None:
-        """The published table, unless it is stale.
+        """The published table; None if it is missing or stale.
 
         Raises RuntimeError if another process is replacing it.
         """
@@ -274,10 +276,10 @@ def make_recipe(
     schema: Schema,
     code: tuple[Callable[..., Any] | str, ...] = (),
 ) -> dict[str, Any]:
-    """Everything that determines the result: code, columns, inputs by content, and parameters.
+    """Return everything that determines the result: code, columns, inputs by content, parameters.
 
-    The code is that of the function, and of the methods of the objects that it is given. The `key`
-    of the recipe is a hash of all that.
+    The code is that of the function, of `code`, and of the methods of the project's objects among
+    the arguments. The recipe's `key` is a hash of all that.
     """
     inputs = {name: value for name, value in arguments.items() if isinstance(value, Table)}
     recipe = {
@@ -298,7 +300,7 @@ def _code_of(
     code: tuple[Callable[..., Any] | str, ...],
     kinds: frozenset[type],
 ) -> dict[str, str]:
-    """The code of a stage, of what its tools run (`code`), and of the methods of some classes."""
+    """The code of a stage, of what its tools run (`code`), and of the methods of `kinds`."""
     fingerprints = [fingerprint(function)]
     for part in code:
         is_module = isinstance(part, str)
@@ -310,8 +312,8 @@ def _code_of(
 def describe(value: Any) -> Any:
     """A parameter as JSON: tables by content, functions by their code, models by their fields.
 
-    Of a function within a function, the variables that it holds count, too; of a bound method, its
-    object.
+    The description of a nested function includes the variables it closes over; that of a bound
+    method, its object.
     """
     if isinstance(value, Table):
         return {"address": value.address, "content_hash": value.content_hash}
@@ -342,7 +344,7 @@ def describe(value: Any) -> Any:
 
 
 def _kinds(value: Any) -> Iterator[type]:
-    """The project's classes of a value and of all that it holds."""
+    """Yield the project's classes among those of a value and of everything in it."""
     if isinstance(value, Table):
         return
     if is_project_object(value):
@@ -360,7 +362,7 @@ def _kinds(value: Any) -> Iterator[type]:
 
 
 def as_tables(tables: Tables) -> Sequence[Table]:
-    """The tables of an argument that is one table, or several of one kind."""
+    """The tables of an argument that is either one table or several of one schema."""
     if isinstance(tables, Table):
         return [tables]
     return tables
@@ -375,9 +377,9 @@ def rows_of(tables: Tables, kind: type[R]) -> list[R]: ...
 
 
 def rows_of(tables: Tables, kind: type | None = None) -> list[Any]:
-    """All rows of a table, or of several of one kind, in order.
+    """All rows of a table, or of several of one schema, in order.
 
-    `kind` is the TypedDict that the type checker takes the rows for; it changes nothing else.
+    `kind` is the TypedDict of the rows, for the type checker only.
     """
     rows: list[Any] = []
     for table in as_tables(tables):
@@ -388,7 +390,7 @@ def rows_of(tables: Tables, kind: type | None = None) -> list[Any]:
 def rows_for(function: Callable[..., Any], tables: Mapping[str, Tables]) -> dict[str, list[Row]]:
     """The rows of `tables` for the parameters of `function`, by name.
 
-    If the rows in a parameter's annotation have fewer columns than its table, only those columns
+    If the row type in a parameter's annotation has fewer columns than the table, only those columns
     are read.
     """
     hints = _hints(function)
@@ -402,7 +404,7 @@ def rows_for(function: Callable[..., Any], tables: Mapping[str, Tables]) -> dict
 
 
 def _row_type(annotation: Any) -> type | None:
-    """`Task` for the annotation `list[Task]`; None if the rows of an annotation have no type."""
+    """The row type in an annotation: `Task` in `list[Task]`; None if there is no TypedDict."""
     row_type = next(iter(get_args(annotation)), None)
     if is_typeddict(row_type):
         return row_type
@@ -420,18 +422,18 @@ def _rows_as(row_type: type | None, table: Table) -> list[Row]:
 
 
 def rows_by(column: str, rows: Iterable[Keyed]) -> Mapping[Any, list[Keyed]]:
-    """The rows by their value of a column, in order; a value that no row has gives no rows."""
+    """Group rows by their value in `column`, in order; a value that no row has gives no rows."""
     grouped: dict[Any, list[Keyed]] = defaultdict(list)
     for row in rows:
         grouped[row[column]].append(row)
     return grouped
 
 
-# ---- functions that get tables by name: prompts, rewards and measures ----
+# ---- functions that receive tables by name: prompts, rewards and measures ----
 
 
 def are_tables(value: Any) -> bool:
-    """Whether a keyword argument is a table, or several (or none) of one kind."""
+    """Whether a keyword argument is a table or a sequence of tables, which may be empty."""
     if isinstance(value, (list, tuple)):
         return all(isinstance(table, Table) for table in value)
     return isinstance(value, Table)
@@ -445,9 +447,9 @@ def check_tables(
 ) -> None:
     """Raise TypeError unless `tables` match the parameters of `function`.
 
-    They match by name, and by the rows that a parameter's annotation names: a table has to have all
-    their columns. Keyword-only parameters are settings, not tables. `settings`: the names of the
-    other arguments, none of which may be a parameter of a table.
+    A table must have the name of a parameter, and all columns of the row type in the parameter's
+    annotation. Keyword-only parameters are settings, not tables. `settings` are the names of the
+    other arguments; none may be a parameter that takes a table.
     """
     parameters = [
         parameter
@@ -479,7 +481,7 @@ def check_tables(
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a function's parameters. Raises TypeError for one that cannot be looked up."""
+    """The types of a function's parameters. Raises TypeError for one that cannot be resolved."""
     inner = innermost(function)
     try:
         return get_type_hints(inner)
@@ -499,5 +501,5 @@ def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name of a function, also of one whose settings were bound beforehand."""
+    """The name of a function, even if some of its arguments are bound by `functools.partial`."""
     return innermost(function).__name__

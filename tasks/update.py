@@ -1,6 +1,6 @@
 """One update (GRPO, SFT, DPO or distillation): stored datums in, a new policy out.
 
-TRL trains it, in processes of its own.
+TRL trains it, in separate processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Trainer:
     """Run updates in a group of processes that keep the trained weights in memory for the next
     update.
 
-    `resident = False` ends them after each update: nothing of theirs stays on the GPU, and no
+    With `resident=False` the processes end after each update: they leave nothing on the GPU and no
     weights in host memory. `place` and `seats`: see `Group`.
     """
 
@@ -93,7 +93,7 @@ class Trainer:
                 self.close()
 
     def write_state(self, folder: Path) -> None:
-        """Write the optimizer's state that a job left in memory; raises as `Group.write_state`
+        """Write the optimizer state that a job left in memory; raises as `Group.write_state`
         does."""
         self.group.write_state(folder)
 
@@ -119,16 +119,16 @@ def update(  # noqa: PLR0913 - all that a policy depends on, and the tools
     shards: Shards,
     behind: BackgroundWork,
 ) -> Rows:
-    """Yield one row per optimizer step; the new policy and its optimizer state lie in the table's
-    files.
+    """Yield one row per optimizer step; the new policy and its optimizer state are among the
+    table's files.
 
     The state may still be written while later stages run: the next update waits for it. If a run
     ends before it is written, the update is rerun. A killed update resumes from the last optimizer
-    step that it kept in `shards`.
+    step that it saved in `shards`.
 
     `optimizer_state` is what `updated_policy` returned for the previous update.
     `reference_logprobs` are the batch's log-probabilities under `reference`, if an engine scored
-    them, or in distillation under the teacher. `yarn` is the engine's.
+    them, or, in distillation, under the teacher. `yarn` is that of the engine.
 
     Raises, before anything is published: ValueError for an empty batch, Cleaned if policy or state
     were freed, `grpo.NonFiniteUpdateError`.
@@ -175,7 +175,7 @@ def _steps(columns: Row, result: UpdateResult) -> Iterator[Row]:
 def _places(
     address: str, policy: Policy, result: UpdateResult, settings: GRPOSettings
 ) -> dict[str, str | None]:
-    """Where the new policy and its optimizer's state will lie, in the store."""
+    """The paths of the new policy and its optimizer state in the store."""
     files = f"{address}/files/update"
     full = settings.lora is None
     folder = f"{files}/{result.policy.name}"
@@ -187,7 +187,7 @@ def _places(
 
 
 def updated_policy(table: Table) -> tuple[Policy, str]:
-    """The policy that an update trained, and its optimizer's state (a path below the store's
+    """The policy that an update trained, and its optimizer state (a path relative to the store's
     runs)."""
     row = table.rows()[-1]
     weights = str(table.file(row["weights"])) if row["adapter"] is None else row["weights"]

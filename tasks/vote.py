@@ -30,15 +30,16 @@ def vote(
     why there is none.
 
     `agree(task, answer)` is a module-level function, as in `match`. Its task is a row of `tasks`
-    (without `tasks`, only the id) whose only right answer is another answer. Two answers are equal
-    if `agree` says so in either order; without `agree`, if their texts are. A comparison that
-    raises ValueError, takes more than `time_limit_s` or crashes counts as unequal, and such
-    failures are counted. Any other exception is a fault of `agree` and raises RuntimeError.
+    (without `tasks`, only the id) in which another answer stands as the only right one. Two answers
+    are equal if `agree` says so in either order; without `agree`, if their texts are equal. A
+    comparison that raises ValueError, takes more than `time_limit_s` or crashes makes the answers
+    unequal and is counted as failed. Any other exception is a bug in `agree` and raises
+    RuntimeError.
 
-    Answers are in sampling order. Among the largest classes, the one whose first member was sampled
-    first wins (`tied` marks such a task), and that member's text is the label. Unreadable answers
-    and engine failures do not vote. A task without a readable answer has no label; every row of
-    `tasks` gets one row.
+    Answers are in sampling order. If several classes are largest, the one whose first member was
+    sampled first wins (`tied` marks such a task). The text of the winner's first member is the
+    label. Unreadable answers and engine failures do not vote. A task without a readable answer has
+    no label, but every task in `tasks` gets a row.
     """
     tasks_given = {row["task_id"]: row for row in rows_of(tasks)}
     answers_of: dict[str, list[Row]] = {task_id: [] for task_id in tasks_given}
@@ -58,7 +59,7 @@ def vote(
 
 
 def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
-    """Whether two answers are equal in either order; None if a comparison failed and neither
+    """Whether two answers are equal in either order; None if a comparison failed and no order
     says yes."""
     orders = [(first, second)] if first == second else [(first, second), (second, first)]
     matches = []
@@ -72,7 +73,7 @@ def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
 
 
 def majority(answers: Sequence[Row], same: Same) -> Row:
-    """The majority label of one task, and the counts it was decided on.
+    """The majority label of one task, and the counts behind it.
 
     >>> answers = [{"rollout_id": i, "answer": a, "malformed": None} for i, a in enumerate("7887")]
     >>> found = majority(answers, str.__eq__)
@@ -137,7 +138,7 @@ def classes(answer_N: Sequence[str], same: Same) -> Classes:
 
 
 class _Sparing:
-    """`same`, but skip a text that cannot even be compared with itself: each attempt may take
+    """Like `same`, but skips a text that cannot even be compared with itself: each attempt may take
     the whole time limit."""
 
     def __init__(self, same: Same) -> None:

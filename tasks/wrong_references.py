@@ -17,10 +17,11 @@ from warehouse.store import Table
 
 @stage(ITEMS)
 def wrong_items(items: Table, *, share: float, seed: int) -> Rows:
-    """Yield the items, of which a `share` get the references, criteria and workings of another item
-    of the same kind, or, if they have options, another letter.
+    """Yield the items. A `share` of them get the references, criteria and workings of another item
+    of the same kind or, if they have options, another letter.
 
-    The number of wrong items is rounded. An item stays as it is if no other differs.
+    The number of wrong items is rounded. An item stays as it is if all others have the same
+    solution.
     """
     rows = items.rows(Item)
     wrong = _drawn([row["task_id"] for row in rows], share, seed)
@@ -43,11 +44,11 @@ def wrong_items(items: Table, *, share: float, seed: int) -> Rows:
 
 @stage(TASKS)
 def wrong_tasks(tasks: Table, *, chosen: Tables = (), share: float, seed: int) -> Rows:
-    """Yield the tasks, of which a `share` get the reference of another task of the same type or, if
-    they have options, another letter. It is the only answer accepted.
+    """Yield the tasks. A `share` of them get the reference of another task of the same type or, if
+    they have options, another letter. It is then the only answer accepted.
 
-    With `chosen` (selections) the share is one of the tasks kept there. The number of wrong tasks
-    is rounded. A task stays as it is if no other differs.
+    With `chosen` (selections), the share is of the tasks kept there. The number of wrong tasks is
+    rounded. A task stays as it is if all others of its type have the same reference.
     """
     kept = {row["task_id"] for row in rows_of(chosen, Selection) if row["kept"]}
     rows = tasks.rows(Task)
@@ -71,8 +72,8 @@ def wrong_tasks(tasks: Table, *, chosen: Tables = (), share: float, seed: int) -
 
 
 def _drawn(task_ids: Sequence[str], share: float, seed: int) -> set[str]:
-    """The tasks that get a wrong reference; those of a smaller share are among those of a larger
-    one."""
+    """The ids of the tasks that get a wrong reference. Those of a smaller share are among those of
+    a larger share."""
     order = random.Random(f"wrong {seed}").sample(task_ids, len(task_ids))
     return set(order[: round(share * len(order))])
 
