@@ -1,9 +1,9 @@
 """A spending cap that requests never exceed.
 
-Before it is sent, each request reserves the most that it can cost. One that may have been billed
-without bringing a usable reply, such as one that timed out, counts at the tokens that the endpoint
-reports, or else at that maximum. Only requests that are under way when the process is killed are
-not counted.
+Before it is sent, each request reserves the most that it can cost. A request that may have been
+billed without bringing a usable reply, such as one that timed out, is charged for the tokens that
+the endpoint reports, or else for that maximum. Only requests in flight when the process is killed
+are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tasks.engines.usage import Usage, most_prompt_tokens, most_reply_tokens
 
 
 class SpendingCapReached(RuntimeError):
-    """The remaining requests may cost more than is left of `max_cost`."""
+    """The remaining requests may cost more than what is left of `max_cost`."""
 
 
 class Budget:
@@ -45,9 +45,9 @@ class Budget:
         self._changed = threading.Condition()
 
     def reserved(self, body: dict[str, Any]) -> Reservation:
-        """A context in which the request `body` can be sent, once its cost fits under the cap.
+        """A context manager that waits until the cost of the request `body` fits under the cap.
 
-        Entering it raises SpendingCapReached, and NotAnswered after `stop`.
+        Entering it raises SpendingCapReached, or NotAnswered after `stop`.
         """
         return Reservation(self, body)
 
@@ -79,7 +79,7 @@ class Budget:
         )
 
     def release(self, most: float, cost: float) -> None:
-        """Give back what was reserved, of which `cost` is spent."""
+        """Release a reservation of `most`, of which `cost` was spent."""
         with self._changed:
             self._reserved -= most
             self._num_reserved -= 1
@@ -87,7 +87,7 @@ class Budget:
             self._changed.notify_all()
 
     def lose(self, cost: float) -> None:
-        """Note that `cost` brought no usable reply."""
+        """Record that `cost` brought no usable reply."""
         with self._changed:
             self.lost += cost
         if cost:
@@ -121,7 +121,7 @@ class Reservation:
             self._budget.release(self._most, self._cost)
 
     def bill(self, usage: Usage) -> float:
-        """Spend what a response with these token counts costs, and return it.
+        """Charge the cost of a response with these token counts, and return that cost.
 
         A count that the endpoint does not report is billed at its maximum.
         """
@@ -135,11 +135,11 @@ class Reservation:
         return self._cost
 
     def lose(self, usage: Usage) -> None:
-        """Spend what an attempt without a usable reply may cost."""
+        """Charge what an attempt without a usable reply may cost."""
         self._budget.lose(self.bill(usage))
 
     def lose_and_renew(self, usage: Usage) -> None:
-        """`lose`, and reserve the same for the next attempt. Raises as `Budget.reserved` does."""
+        """`lose`, then reserve as much for the next attempt. Raises as `Budget.reserved` does."""
         self.lose(usage)
         self._is_held = False
         self._budget.release(self._most, self._cost)

@@ -1,6 +1,6 @@
-"""Calls to a fleet, in the order in which they came.
+"""Calls to a fleet, in the order of their arrival.
 
-Those under way share the engines; the others wait.
+Calls under way share the engines; the others wait.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 from tasks.engines.prompt_queues import PromptQueues
 from warehouse.schemas import Row
 
-ROLL_OUT = "roll_out"  # the kind of work that calls can share an engine for
+ROLL_OUT = "roll_out"  # the only kind of work for which calls can share an engine
 
 
 class Call:
     """One caller's request to a fleet: the prompts that wait, and the rows that came back.
 
-    `missing` has the (prompt_id, sample) whose rows are still to come.
+    `missing` holds the (prompt_id, sample) pairs whose rows have not arrived yet.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class Call:
         self.restarted: set[int] = set()
 
     def lot(self, number: int) -> list[tuple[Row, list[int]]]:
-        """The next prompts for engine `number`, each with the samples that are missing; empty if
-        none waits."""
+        """The next prompts for engine `number`, each with its missing samples; empty if none
+        waits."""
         return [
             (prompt, self._missing_samples(prompt["prompt_id"]))
             for prompt in self.queues.next(number)
@@ -50,19 +50,19 @@ class Call:
         return [sample for sample in range(self._group_size) if (prompt_id, sample) in self.missing]
 
     def take(self, rows: list[Any]) -> None:
-        """Take in rows that came back; they are no longer missing."""
+        """Accept rows that came back, and mark them as no longer missing."""
         self.rows += rows
         self.missing -= {(row["prompt_id"], row["sample"]) for row in rows}
 
     @property
     def is_settled(self) -> bool:
-        """Whether its caller need not wait: a row is there, all rows came, or an error occurred."""
+        """Whether its caller need not wait: a row is there, all rows came, or there is an error."""
         return bool(self.rows or self.error or not self.missing)
 
     def mixes_with(self, other: Call) -> bool:
-        """Whether the two can share an engine's batches.
+        """Whether the two calls can share an engine's batches.
 
-        Both must be rollouts from the same weights, with adapters or without.
+        Both must be rollouts from the same weights, with or without adapters.
         """
         if self.settings["work"] != ROLL_OUT or other.settings["work"] != ROLL_OUT:
             return False
@@ -77,8 +77,8 @@ class Call:
 class CallQueue:
     """First come, first served.
 
-    A call begins when it is the first that waits and mixes with all that are under way. So none is
-    overtaken, and the engines' weights change only when nothing is under way.
+    A call begins when it is the first in the queue and mixes with all calls under way. So no call
+    overtakes another, and the engines' weights change only when nothing is under way.
     """
 
     def __init__(self) -> None:
@@ -86,20 +86,20 @@ class CallQueue:
         self._waiting: list[Call] = []
 
     def join(self, call: Call) -> None:
-        """Append a call to those that wait."""
+        """Append a call to the queue."""
         self._waiting.append(call)
 
     def may_begin(self, call: Call) -> bool:
-        """Whether a call that waits is the first, and mixes with all that are under way."""
+        """Whether a waiting call is the first in the queue and mixes with all calls under way."""
         return self._waiting[0] is call and all(call.mixes_with(other) for other in self.under_way)
 
     def begin(self, call: Call) -> None:
-        """Move a call that waits to those under way."""
+        """Move a waiting call to those under way."""
         self._waiting.remove(call)
         self.under_way.append(call)
 
     def leave(self, call: Call) -> None:
-        """Remove a call that waits or is under way."""
+        """Remove a call, waiting or under way."""
         if call in self._waiting:
             self._waiting.remove(call)
         else:

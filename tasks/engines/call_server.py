@@ -20,16 +20,16 @@ from tasks.rollouts.rollout import rollout_row
 from warehouse.schemas import PromptRow, Row
 
 ROWS_AT_ONCE = 16
-# work that shares an engine with nothing else
+# work that shares an engine with no other work
 LOGPROBS = {"reply_logprobs": reply_logprobs, "datum_logprobs": datum_logprobs}
 
 
 class CallServer:
-    """What one engine does for the calls of a fleet.
+    """Serves the calls of a fleet on one engine.
 
-    The conversations of all calls share its batches. The fleet gives other work only when nothing
-    else is under way. `tasks.engines.child` says which messages there are, and when. Rows go back
-    in small lots.
+    The conversations of all calls share its batches. The fleet sends other work only when nothing
+    else is under way. `tasks.engines.child` describes the messages and when they are sent. Rows go
+    back in small lots.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class CallServer:
         load_index: Callable[[str | None], Retriever | None],
         folders: NodeFolders | None = None,
     ):
-        """`folders`: those of the flow's machine, if the engine is on another one."""
+        """`folders`: the folders of the flow's machine, if the engine is on another machine."""
         self._folders = folders
         self._pipe = pipe
         self._engine = engine
         self._load_index = load_index
         self._play = Play(engine)
         self._calls: dict[int, RolloutCall] = {}
-        # call, prompt and sample of what is wanted next
+        # the next rows wanted: call, prompt and sample of each
         self._lot: deque[tuple[int, Row, int]] = deque()
         self._may_ask = False
         self._awaits_lot = False
@@ -73,7 +73,7 @@ class CallServer:
             self._send_rows(all_of_them=True)
 
     def _hear(self) -> None:
-        """Wait for a message of the fleet and act on it."""
+        """Wait for a message from the fleet and act on it."""
         kind, *content = self._pipe.recv()
         if kind == CALL:
             self._may_ask = True
@@ -96,7 +96,7 @@ class CallServer:
             self._pipe.send((DONE,))
 
     def _next(self) -> tuple[int, Row, int] | None:
-        """Call, prompt and sample of the next row that is wanted; None if none is at present."""
+        """The call, prompt and sample of the next row wanted; None if none is wanted at present."""
         while True:
             if self._lot:
                 return self._lot.popleft()
@@ -110,7 +110,7 @@ class CallServer:
     def _ask(self) -> SampleRequest | None:
         """The next conversation to begin; None if none is wanted at present."""
         for number, prompt, sample in iter(self._next, None):
-            if number in self._calls:  # else it failed meanwhile
+            if number in self._calls:  # else it has failed in the meantime
                 return self._calls[number], cast(PromptRow, prompt), sample
         return None
 
@@ -135,11 +135,11 @@ class CallServer:
             self._calls[number] = self._play.open(retriever=retriever, number=number, **settings)
         except EngineDied:
             raise
-        except Exception as error:  # whatever it is, it is this caller's: other calls go on
+        except Exception as error:  # whatever it is, it concerns this caller: other calls go on
             self._tell_error(number, error)
 
     def _on_this_machine(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings of a call, with folders that exist here."""
+        """The settings of a call, with the paths of their folders on this machine."""
         if self._folders is None:
             return settings
         here = {**settings, "policy": self._folders.policy(settings["policy"])}
@@ -161,9 +161,9 @@ class CallServer:
         return bool(self._rows) and time.monotonic() - self._sent > 1
 
     def _send_rows(self, all_of_them: bool = False) -> None:
-        """Send finished rows if they are many or old.
+        """Send finished rows if there are many or some have waited long.
 
-        Those of a call that has no conversation here any more are sent at once.
+        The rows of a call that has no more conversations here are sent at once.
         """
         due = all_of_them or self._are_rows_due()
         for number in list(self._rows):
@@ -186,7 +186,7 @@ class CallServer:
 
 
 def sendable(error: Exception) -> Exception:
-    """An error with plain text; it keeps its type if the user can fix it."""
+    """An error as plain text that can be sent; it keeps its type if the user can fix it."""
     if isinstance(error, ValueError):
         return ValueError(str(error))
     return RuntimeError(f"engine process: {error!r}")

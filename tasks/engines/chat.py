@@ -1,7 +1,7 @@
 """Models behind an API, in place of engines, for roles that are never trained.
 
-Their conversations have one reply. Every reply is kept in the store as it arrives. A failed request
-leaves nothing there but what it cost: the stage's next attempt sends it again.
+Their conversations have one reply. Every reply is stored as it arrives. Of a failed request only
+the cost is stored: the stage's next attempt sends it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from warehouse.replies import PaidReplies, PaidReply
 from warehouse.schemas import PromptRow, Rollout, Row, Turn
 
 MOST_SEED = 2**31  # a bound that every endpoint accepts
-# What came of each request: its key, and the reply or why there is none.
+# the outcome of each request: its key, and the reply or the reason why there is none
 Results = list[tuple[str, PaidReply | Exception]]
 ResultQueue = queue.SimpleQueue[tuple[str, PaidReply | Exception]]
 
@@ -66,18 +66,17 @@ class ChatFleet:
         skip: frozenset[tuple[str, int]] = frozenset(),
         attempt: int = 0,
     ) -> Iterator[Rollout]:
-        """Rows of `group_size` replies to each prompt, without those in `skip`.
+        """Yield `group_size` replies to each prompt as rows, without those in `skip`.
 
         Replies already paid for come first. Requests with the same prompt, model, settings, sample,
         `attempt` and (at temperature > 0) seed are sent once. `attempt` is 1 for prompts whose
         replies could not be read.
 
         Raises:
-            ValueError: a dialogue of several turns; a form, which only vLLM keeps to; no key; a
-                refusal that holds for every request.
-            EngineDied: more failures than `max_failed_share` of all rows; what was answered is
-                kept.
-            SpendingCapReached: `max_cost` is spent; what was answered is kept.
+            ValueError: a dialogue of several turns; a form, which only vLLM can enforce; no key; a
+                refusal that applies to every request.
+            EngineDied: failures exceed `max_failed_share` of all rows; replies are kept.
+            SpendingCapReached: `max_cost` is spent; replies are kept.
         """
         if sampling.form is not None:
             raise ValueError(
@@ -124,9 +123,9 @@ class ChatFleet:
         seed: int,
         max_failed: int,
     ) -> Iterator[Rollout]:
-        """The rows of `pending`: from the store, then from the endpoint, then those that failed.
+        """Yield the rows of `pending`: from the store, then from the endpoint, then failed ones.
 
-        What failed is sent once more before it is given up, unless it was refused.
+        A request that failed is sent once more before it is given up, unless it was refused.
         """
         for key, reply in self._paid.find(pending).items():
             for conversation in pending.pop(key):
@@ -162,9 +161,9 @@ class ChatFleet:
         max_failed: int,
         num_requests: int,
     ) -> Iterator[tuple[str, PaidReply]]:
-        """Send requests, and store each reply before handing it on.
+        """Send requests, and store each reply before yielding it.
 
-        Each failure is put into `failed`, which may have some of the `num_requests` already.
+        Each failure is put into `failed`, which may already hold some of the `num_requests`.
         """
         if not requests:
             return
@@ -201,7 +200,7 @@ class ChatFleet:
             raise stop
 
     def _keep(self, results: Results) -> Iterator[tuple[str, PaidReply]]:
-        """Store the replies among the results, then hand them on."""
+        """Store the replies among the results, then yield them."""
         replies = {key: result for key, result in results if isinstance(result, PaidReply)}
         if replies:
             self._paid.put(replies)
@@ -210,7 +209,7 @@ class ChatFleet:
     def _why_stop(
         self, results: Results, failed: dict[str, NotAnswered], max_failed: int, num_requests: int
     ) -> Exception | None:
-        """The error that ends the stage, if one of the results does."""
+        """The error that ends the stage, if the results call for one."""
         for key, result in results:
             if isinstance(result, PaidReply):
                 continue
@@ -243,7 +242,7 @@ class ChatFleet:
     def reply_logprobs(
         self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue
     ) -> Iterator[Row]:
-        """Always raises ValueError: no API tells how likely a given reply is."""
+        """Always raises ValueError: no API returns the likelihood of a given reply."""
         raise ValueError(
             f"{policy.id} is behind an API, which does not tell how likely a reply is. Switch off"
             " what asks for that, or let an engine serve the model"
@@ -260,9 +259,9 @@ def _conversation(prompt: PromptRow, sample: int, seed: int) -> Conversation:
 
 
 def _start(requests: list[Request], client: ChatClient, budget: Budget, done: ResultQueue) -> int:
-    """Begin to send requests; returns how many.
+    """Begin to send requests; return how many.
 
-    The threads are daemons, so that an interrupted process waits for no reply.
+    The threads are daemons, so an interrupted process does not wait for replies.
     """
     waiting = list(reversed(requests))
 
@@ -277,7 +276,7 @@ def _start(requests: list[Request], client: ChatClient, budget: Budget, done: Re
 
 
 def _send(request: Request, client: ChatClient, budget: Budget, done: ResultQueue) -> None:
-    """Send one request, and put the reply, or why there is none, into `done`."""
+    """Send one request, and put the reply, or the reason why there is none, into `done`."""
     try:
         with budget.reserved(request.body) as reservation:
             try:
@@ -319,7 +318,7 @@ def _row(
     reply: PaidReply,
     run: str,
 ) -> Rollout:
-    """A reply as a rollout, without token ids, so that nothing can be trained on it."""
+    """A reply as a rollout. It has no token ids, so it cannot be trained on."""
     text = cut_at_stop(reply.text, sampling.stop)
     turn: Turn = {
         "context_token_ids": [],
@@ -351,9 +350,9 @@ def _row(
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
-    """A text up to its first stop string, which stays.
+    """A text up to and including its first stop string.
 
-    Endpoints would cut it off, so none is sent to them.
+    Endpoints would cut the stop string off, so they are sent none.
 
     >>> cut_at_stop("<score>1</score> because", ("</score>", "because"))
     '<score>1</score>'

@@ -1,7 +1,7 @@
 """One chat request: sent until it is answered, refused, or out of retries.
 
-It uses httpx, not the openai package, whose own retries would hide what the throttle has to see
-(status, Retry-After), and which reads a body of any length for any time.
+It uses httpx, not the openai package: the retries of that package would hide what the throttle has
+to see (status, Retry-After), and it reads a body of any length for any time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tasks.engines.throttle import Outcome, Throttle
 from tasks.engines.usage import UNKNOWN, Usage, reported
 
 OVERLOADED = {408, 429, 503, 504, 529}
-HOPELESS = {401, 402, 404, 405, 407}  # will fail for every request; a 403 may concern a single one
+HOPELESS = {401, 402, 404, 405, 407}  # every request will fail; a 403 may concern only one
 NO_MONEY = "insufficient_quota"
 MOST_BYTES = 1 << 24
 FIRST_WAIT_S = 1.0
@@ -43,9 +43,9 @@ LOCAL = {"127.0.0.1", "localhost", "::1"}
 class NotAnswered(Exception):
     """A request without a usable reply.
 
-    `kind`: `again` may succeed later; `never` will always be refused; `hopeless` will be, like
-    every other request; `stopped` was not sent. `usage` is what may be billed nevertheless; None if
-    nothing is.
+    `kind`: `again` may succeed later; `never` will always be refused; `hopeless` will always be
+    refused, as will every other request; `stopped` was not sent. `usage` is what may be billed
+    nevertheless; None if nothing is.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class NotAnswered(Exception):
 
 @dataclass(frozen=True)
 class ChatReply:
-    """A reply. `model` is the one that the endpoint says replied."""
+    """A reply. `model` is the model that replied, according to the endpoint."""
 
     text: str
     finish_reason: Literal["stop", "length"]
@@ -70,7 +70,7 @@ class ChatReply:
 
 
 class _Trouble(Exception):
-    """One attempt that failed and may be repeated.
+    """An attempt that failed and may be repeated.
 
     `usage` is what may be billed for it; None if nothing is.
     """
@@ -85,9 +85,9 @@ class _Trouble(Exception):
 
 
 class ChatClient:
-    """Sends requests of many threads to one endpoint, through one throttle.
+    """Sends the requests of many threads to one endpoint, through one throttle.
 
-    The key reaches no message or reply.
+    The key never appears in a message or reply.
     """
 
     def __init__(self, endpoint: ChatEndpoint):
@@ -99,16 +99,17 @@ class ChatClient:
             timeout=endpoint.timeout_s,
             limits=httpx.Limits(max_connections=endpoint.max_concurrency),
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            trust_env=host not in LOCAL,  # a proxy leads to the outside, not to this machine
+            trust_env=host not in LOCAL,  # a proxy leads outside, not to this machine
         )
 
     def ask(self, body: dict[str, Any], again: Callable[[Usage], None]) -> ChatReply:
         """The reply to a request, given its JSON body.
 
-        Between attempts it waits a random share of 1, 2, 4, ... seconds, on top of what Retry-After
-        says. `again` is called before a retry with what may be billed for the attempt that failed;
-        what it raises ends the request. Raises NotAnswered if the request is refused, is charged
-        without a reply, fails `retries` + 1 times, or is not sent because the throttle was stopped.
+        Between attempts it waits for a random share of 1, 2, 4, ... seconds, in addition to
+        Retry-After. `again` is called before a retry with what may be billed for the failed
+        attempt; an exception from it ends the request. Raises NotAnswered if the request is
+        refused, is charged without a reply, fails `retries` + 1 times, or is not sent because the
+        throttle was stopped.
         """
         estimate = len(json.dumps(body["messages"])) // 4 + 64
         why = ""
@@ -127,7 +128,7 @@ class ChatClient:
                 usage = trouble.usage
                 longest = min(FIRST_WAIT_S * 2**attempt, self.endpoint.max_wait_s)
                 if attempt < self.endpoint.retries:
-                    # on top of Retry-After, which holds for all
+                    # in addition to Retry-After, which applies to all requests
                     self.throttle.sleep(random.uniform(0, longest))
             except BaseException:
                 self.throttle.leave("served", started)
@@ -160,7 +161,7 @@ class ChatClient:
     def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body of a response, read within the limits of time and bytes.
 
-        A response that trickles must not keep its place forever.
+        A response that trickles in must not keep its place forever.
         """
         content = bytearray()
         with self._http.stream(
@@ -191,8 +192,8 @@ class ChatClient:
     def _read(self, response: Any, usage: Usage) -> ChatReply:
         """The reply in a body.
 
-        A body without one may be retried, unless it is charged; the model's refusal to answer may
-        not.
+        A request whose response has none may be retried, unless it is charged; a request that the
+        model refused to answer may not.
         """
         try:
             choice = response["choices"][0]
@@ -217,7 +218,7 @@ class ChatClient:
         )
 
     def _useless(self, what: str, content: Any, usage: Usage) -> Exception:
-        """The error for a body without a reply. One that is known to be charged is not retried at
+        """The error for a body without a reply. A request known to be charged is not retried at
         once: each attempt may cost as much as a reply."""
         why = f"{what} in {self._shown(json.dumps(content), 100)}"
         if usage.num_tokens:
@@ -225,8 +226,8 @@ class ChatClient:
         return _Trouble("fault", why, usage=usage)
 
     def _shown(self, text: str, most: int) -> str:
-        """The beginning of a text from the endpoint, without the key: it is masked before the text
-        is cut, since a part of it would not be recognised."""
+        """The beginning of a text from the endpoint, without the key. The key is masked before the
+        text is cut, because a part of it would not be recognised."""
         return without(self._key, text)[:most]
 
     def close(self) -> None:
@@ -236,7 +237,7 @@ class ChatClient:
 
 
 def retry_after_s(headers: httpx.Headers, now: float) -> float:
-    """Seconds to wait by Retry-After, a number or a date; 0 if it is missing or unreadable.
+    """The seconds to wait per Retry-After, a number or a date; 0 if it is missing or unreadable.
 
     >>> retry_after_s(httpx.Headers({"Retry-After": "7"}), now=0)
     7.0

@@ -1,24 +1,24 @@
 """An engine's process, and the pipe to it.
 
 The process has its own log file, serves many calls, and dies with its parent. `Child` is a process
-of this machine, `tasks.engines.node_child` one of a node; to a pool both are an `EngineProcess`.
+on this machine, `tasks.engines.node_child` one on a node; to a pool both are an `EngineProcess`.
 
-Messages are tuples: the kind, then what belongs to it. Who sends what, and when:
+Messages are tuples: the kind, then its content. Who sends what, and when:
 
-    fleet   CALL number, settings   to an engine that waits: there are prompts of this call, so ask
-                                    for them. To one that asked: before its first LOT of the call.
-    engine  MORE                    when it has room and no prompts are left of the last LOT, until
-                                    it got an empty one; then after the next CALL
-    fleet   LOT number, prompts     in answer to MORE, and never else; empty: wait for a CALL
-    engine  ROWS rows, number       at any time, also for a call that is over
-    engine  FAILED error, number    the call failed, and others go on
+    fleet   CALL number, settings   to an engine that waits: this call has prompts, so ask for them.
+                                    To an engine that asked: before its first LOT of the call.
+    engine  MORE                    when it has room and no prompts of the last LOT are left, unless
+                                    that was empty; then after the next CALL
+    fleet   LOT number, prompts     only in answer to MORE; empty: wait for a CALL
+    engine  ROWS rows, number       at any time, even for a call that is over
+    engine  FAILED error, number    the call failed; others go on
     engine  FAILED error            the engine failed in a way that a new one would, too
     engine  DIED reason             the engine failed; the process ends
     fleet   END number              the call is over
     fleet   SLEEP                   no call is under way; the engine answers DONE
 
-A CALL may come again: prompts of a lost engine wait. The engine opens a call that it does not have
-under way, and asks.
+A CALL may come again, when prompts of a lost engine wait. If the engine does not have this call
+under way, it opens the call and asks for prompts.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ ENVIRONMENT = {
     # the scheduler runs in the child itself: no messages between two processes
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
-    # a forked worker would collect no garbage, as its parent while it loads
+    # a forked worker would collect no garbage, because its parent does not while it loads
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     # it gives no log-probabilities after top-p, so it is of no use here
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
@@ -49,7 +49,7 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
-    # GPUs are numbered as by nvidia-smi, and not the fastest first
+    # GPUs are numbered as in nvidia-smi, not fastest first
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
 CPU_ENVIRONMENT = {
@@ -57,7 +57,7 @@ CPU_ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
 }
-KEY = "SELFPLAY_ENGINE_KEY"  # a variable: the key of a connection between machines
+KEY = "SELFPLAY_ENGINE_KEY"  # environment variable: the key of a connection between machines
 # to an engine
 CALL = "call"
 LOT = "lot"
@@ -73,21 +73,21 @@ OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|can't allocate memory", r
 
 
 class EngineProcess(Protocol):
-    """What a pool needs of an engine's process, wherever it runs."""
+    """What a pool needs from an engine's process, wherever it runs."""
 
     pipe: Connection
     log_file: Path
-    # whether it was lost with its node, and did not end by itself
+    # whether it was lost with its node rather than ending by itself
     is_lost: bool
     # whether it was given up because no node had room for it
     found_no_node: bool
 
     def ended(self) -> str:
-        """How it ended, after the end of its pipe."""
+        """How it ended, once its pipe has ended."""
         ...
 
     def close(self) -> None:
-        """Close the pipe, and end the process if it does not end by itself."""
+        """Close the pipe, and kill the process if it does not end by itself."""
         ...
 
 
@@ -112,7 +112,7 @@ class Child:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C reaches the parent only, which then closes its children
+                # Ctrl-C reaches only the parent, which then closes its children
                 start_new_session=True,
             )
         theirs.close()
@@ -135,8 +135,8 @@ class Child:
 
 
 def connection(words: list[str]) -> Connection:
-    """A child's end of its pipe: the number of its file descriptor, or the flow's host and port if
-    the flow is on another machine; then the environment has the key.
+    """A child's end of its pipe. `words` are the number of its file descriptor or, if the flow is
+    on another machine, the flow's host and port; the environment then has the key.
 
     Raises OSError if the flow does not answer.
     """
@@ -148,7 +148,7 @@ def connection(words: list[str]) -> Connection:
 
 
 def engine_environment(config: EngineConfig) -> dict[str, str]:
-    """The environment of an engine's process, except for the GPUs that it gets."""
+    """The environment of an engine's process, except for the choice of its GPUs."""
     environment = os.environ | ENVIRONMENT | parent_variables() | {"PYTHONPATH": _python_path()}
     if config.device == "cpu":
         environment |= CPU_ENVIRONMENT | {

@@ -1,9 +1,9 @@
 """LoRA on CPUs: one product for all tokens of an adapter.
 
 vLLM 0.32's own CPU kernels gather A and B once for every token, in float32, so each multiply-add
-costs a load; and they apply the batch's last adapter to rows without an adapter. `install` puts
-`GroupedProducts` in their place, unless vLLM has fixed both: `upstream_is_fit` tries its kernels on
-a few tokens.
+costs a load; and they apply the batch's last adapter to rows without an adapter. `install` replaces
+them with `GroupedProducts`, unless vLLM has fixed both defects: `upstream_is_fit` tries its kernels
+on a few tokens.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class GroupedProducts(PunicaWrapperCPU):
         self._rows_of_logits = list(rows_by_adapter(self.sampler_indices))
 
     def _rows(self, num_tokens: int) -> list[tuple[int, Any]]:
-        """Adapters with their rows among the tokens of this step."""
+        """The adapters, each with its rows among the tokens of this step."""
         if num_tokens == self.indices_len[0]:
             return self._rows_of_tokens
         return list(rows_by_adapter(self.token_lora_indices[:num_tokens]))
@@ -109,7 +109,7 @@ def shrink(
 def expand(y: torch.Tensor, x: torch.Tensor, b: torch.Tensor, rows: list[tuple[int, Any]]) -> None:
     """y[T, :O] += x B^T in the dtype of y, for the given rows.
 
-    A model may pad y, an adapter may pad B.
+    A model may pad y, and an adapter may pad B.
     """
     for adapter, own in rows:
         weight = _of(b, adapter).to(y.dtype)[: y.shape[1]]
@@ -140,7 +140,8 @@ class _Largest(TorchDispatchMode):
 def upstream_is_fit() -> bool:
     """Whether vLLM's own kernel is fixed.
 
-    Then it does not copy the weights for every token, and adds nothing to rows without an adapter.
+    A fixed kernel does not copy the weights for every token, and adds nothing to rows without an
+    adapter.
     """
     tokens = 8
     rank = 4
@@ -154,7 +155,7 @@ def upstream_is_fit() -> bool:
 
 
 def install() -> None:
-    """Make vLLM in this process use `GroupedProducts`; call it before an engine is created."""
+    """Make vLLM use `GroupedProducts` in this process. Call it before creating an engine."""
     if not upstream_is_fit():
         name = f"{__name__}.{GroupedProducts.__name__}"
         platform: Any = type(current_platform)

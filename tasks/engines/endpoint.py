@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from tasks.models.engine import Policy, VariableName
 
 API = "api:"  # prefix of the name of a model that an endpoint serves: api:gpt-4.1-mini
-SHORTEST_KEY = 6  # shorter ones are words that any text may hold, such as vLLM's EMPTY
+SHORTEST_KEY = 6  # a shorter key may be a word of any text, such as vLLM's EMPTY
 
 
 def _plain(url: str) -> str:
@@ -96,7 +96,7 @@ class ChatEndpoint(BaseModel):
 
     @model_validator(mode="after")
     def _cap_bounds_replies(self) -> ChatEndpoint:
-        """A reply of any length could cost more than is left."""
+        """A reply of unlimited length could cost more than what is left."""
         if self.max_cost is None:
             return self
         for name in ("max_tokens", "max_completion_tokens"):

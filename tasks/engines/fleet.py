@@ -1,6 +1,6 @@
-"""A fleet: engines in child processes, which several callers share.
+"""A fleet: engines in child processes, shared by several callers.
 
-Each engine has the conversations of all callers in one batch.
+Each engine runs the conversations of all callers in one batch.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ from warehouse.schemas import PromptRow, Rollout, Row
 class Fleet:
     """`num_engines` engines of one configuration.
 
-    They start at their first use, or earlier by `start`. They are numbered from `first` on, so that
-    two fleets share neither a GPU nor a log. Several threads may call at once. Rollouts of the same
-    weights, with whatever adapters, settings and dialogues, share the engines' batches: an engine
-    with room takes prompts in the order in which the calls came, and each caller gets its rows as
-    they finish. Other weights and other work wait for their turn.
+    The engines start at their first use, or earlier with `start`. They are numbered from `first`
+    on, so that two fleets share neither a GPU nor a log. Several threads may call at once. Rollouts
+    of the same weights, whatever their adapters, settings and dialogues, share the engines'
+    batches: an engine with room takes prompts in the order of the calls, and each caller gets its
+    rows as they finish. Other weights and other work wait for their turn.
     """
 
     def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path | str, first: int = 0):
@@ -39,7 +39,7 @@ class Fleet:
         self._queue = CallQueue()
         self._pool = Pool(config, num_engines, self.log_dir, first, self._queue)
         self._numbers = itertools.count()
-        # guards all of this; notified of rows, errors and turns
+        # guards all attributes; notified of rows, errors and turns
         self._changed = threading.Condition()
         # True while one caller waits for the engines' messages on behalf of all
         self._is_heard = False
@@ -48,14 +48,14 @@ class Fleet:
     def config(self) -> EngineConfig:
         """The engines' configuration.
 
-        After one ran out of memory, it has room for fewer conversations.
+        After an engine has run out of memory, it allows fewer conversations at once.
         """
         return self._pool.config
 
     def recipe_identity(self) -> Row:
-        """What a recipe holds of the engines: the settings that change what they sample.
+        """What a recipe records about the engines: the settings that change what they sample.
 
-        Their context is none of these: few replies reach it, and their rows say so.
+        The length of the context is not one of them: few replies reach it, and their rows say so.
         """
         return self.config.model_dump(mode="json", include={"yarn", "dtype"})
 
@@ -67,7 +67,7 @@ class Fleet:
         return self.num_engines * self.config.tensor_parallel
 
     def start(self) -> None:
-        """Begin to load the engines, without waiting for them."""
+        """Start loading the engines, without waiting for them."""
         with self._changed:
             self._pool.start()
 
@@ -88,16 +88,16 @@ class Fleet:
 
         Prompts with a common prefix go to one engine; an idle engine helps the others. An engine
         that dies is restarted once for the missing rows; each time it runs out of memory, it then
-        takes half as many conversations at once. A caller that closes the iterator early ends its
-        own conversations only.
+        takes half as many conversations at once. A caller that closes the iterator early ends only
+        its own conversations.
 
-        `skip` names the (prompt_id, sample) to leave out; `progress` gets (rows so far, rows in
-        all). `attempt` is 1 for prompts whose replies could not be read: at temperature 0 an engine
-        would repeat them, so nothing is sampled.
+        `skip` holds the (prompt_id, sample) pairs to leave out; `progress` is called with (rows so
+        far, rows in total). `attempt` is 1 for prompts whose replies could not be read: at
+        temperature 0 an engine would repeat them, so nothing is sampled.
 
         Raises:
-            ValueError: what the caller can fix: repeated prompt ids, a missing model, another
-                tokenizer, no index.
+            ValueError: errors that the caller can fix: repeated prompt ids, a missing model,
+                another tokenizer, no index.
             EngineDied: an engine died twice.
         """
         if attempt and sampling.temperature == 0:
@@ -116,16 +116,16 @@ class Fleet:
     def reply_logprobs(
         self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue
     ) -> Iterator[Row]:
-        """How likely the policy is to give each prompt's reply (see `tasks.rollouts.replies`).
+        """Score each prompt's reply under the policy (see `tasks.rollouts.replies`).
 
         All engines work on it; rows come in the order in which they finish. Raises as `roll_out`
-        does, and ValueError for an endpoint that cannot tell.
+        does, and ValueError for an endpoint that cannot score replies.
         """
         settings = {"work": "reply_logprobs", "policy": policy, "dialogue": dialogue}
         return self._call([dict(prompt) for prompt in prompts], settings, Bar(policy.id, "replies"))
 
     def datum_logprobs(self, rows: Iterable[Mapping[str, Any]], policy: Policy) -> Iterator[Row]:
-        """The same for rows of token ids, as the trainer reads them."""
+        """Score rows of token ids, as the trainer reads them, in the same way."""
         settings = {"work": "datum_logprobs", "policy": policy}
         return self._call(
             [{**row, "messages": []} for row in rows], settings, Bar(policy.id, "rows")
@@ -163,7 +163,7 @@ class Fleet:
     def _turn(self, call: Call) -> Iterator[None]:
         """Wait in the queue until the call may begin.
 
-        Afterwards the engines forget it, and what is left of it.
+        On exit the engines forget the call and what is left of it.
         """
         with self._changed:
             self._queue.join(call)
@@ -176,7 +176,7 @@ class Fleet:
             if not self._queue.under_way:
                 self._pool.awake.clear()
             self._queue.begin(call)
-            self._changed.notify_all()  # the next in the queue may begin as well
+            self._changed.notify_all()  # the next in the queue may begin, too
         try:
             yield
         finally:
@@ -188,7 +188,7 @@ class Fleet:
     def _next(self, call: Call) -> Any:
         """The next row of a call; None after the last.
 
-        One waiting caller listens to the engines for all.
+        One waiting caller listens to the engines on behalf of all.
         """
         with self._changed:
             has_listened = False
@@ -209,7 +209,7 @@ class Fleet:
             return None
 
     def _listen(self) -> None:
-        """Wait for messages, a second at most: meanwhile the fleet may be closed."""
+        """Wait for messages, for a second at most, since the fleet may be closed meanwhile."""
         pipes: dict[Any, int] = {
             child.pipe: number for number, child in self._pool.children.items()
         }
@@ -228,9 +228,9 @@ class Fleet:
                 self._changed.notify_all()
 
     def sleep(self) -> None:
-        """Give the accelerators' memory back until the next call.
+        """Release the accelerators' memory until the next call.
 
-        Waits until the calls before it are done. Nothing happens on CPUs or with no engine loaded.
+        Waits until earlier calls are done. Does nothing on CPUs or if no engine is loaded.
         """
         no_prompts = PromptQueues([[]] * self.num_engines, self.first)
         call = Call(next(self._numbers), {"work": SLEEP}, no_prompts, 0, set())
@@ -238,10 +238,10 @@ class Fleet:
             self._pool.sleep()
 
     def seats(self) -> list[Seat]:
-        """Where the engines are on the nodes of a cluster; those on GPUs sleep afterwards.
+        """Where the engines run on the nodes of a cluster; those on GPUs sleep afterwards.
 
-        Waits until the calls before it are done, and until every engine has a node. Raises
-        EngineDied if one got no room.
+        Waits until earlier calls are done and every engine has a node. Raises EngineDied if no node
+        had room for one.
         """
         no_prompts = PromptQueues([[]] * self.num_engines, self.first)
         call = Call(next(self._numbers), {"work": SLEEP}, no_prompts, 0, set())

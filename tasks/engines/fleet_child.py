@@ -1,6 +1,6 @@
 """The child process of a fleet: one engine, calls in, rows out.
 
-`python -m tasks.engines.fleet_child FILE_DESCRIPTOR`, or `HOST PORT` of the fleet if that is on
+`python -m tasks.engines.fleet_child FILE_DESCRIPTOR`, or `HOST PORT` of the fleet if it is on
 another machine; the environment then has the key of the connection.
 """
 
@@ -26,8 +26,8 @@ from warehouse.schemas import Rollout
 
 
 def serve(pipe: Connection, folders: NodeFolders | None = None) -> None:
-    """A child's life: load the engine, serve calls until the pipe ends. `folders`: those of the
-    flow's machine, if this is another one."""
+    """Load the engine and serve calls until the pipe ends. `folders`: the folders of the flow's
+    machine, if this is another machine."""
     die_with_parent()
     config: EngineConfig = pipe.recv()
     engine: Engine | None = None
@@ -35,7 +35,7 @@ def serve(pipe: Connection, folders: NodeFolders | None = None) -> None:
     try:
         if folders is not None:
             config = folders.config(config)
-        # 15 % of the time to import vLLM; a search may need them
+        # they take 15 % of the time to import vLLM; a search may need them
         with left_out("sklearn", "scipy", "cv2"):
             engine = open_engine(config)
     except Exception as error:
@@ -84,7 +84,7 @@ def open_engine(config: EngineConfig) -> Engine:
 
 
 def search_and_roll_out(engine: Engine, index: str | None, **call: Any) -> Iterator[Rollout]:
-    """The rollouts of one call, with the index in the folder `index` if there is one; `call` has
+    """The rollouts of one call, with the index in the folder `index` if there is one. `call` are
     the other arguments of `roll_out`. Raises what `load_index` and `roll_out` raise."""
     return roll_out(engine, retriever=_retriever(index), **call)
 
@@ -105,7 +105,7 @@ def _retriever(index: str | None) -> Any:
 def _load_index(path: str) -> Any:
     from corpus_prep.search.index import load_index
 
-    # 94 GB in every engine; `selfplay verify` reads the files of a store
+    # verifying would read 94 GB in every engine; `selfplay verify` checks the files of a store
     return load_index(path, verify=False)
 
 

@@ -6,9 +6,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def visible_devices() -> list[str]:
-    """CUDA devices that this process may use, by number or UUID.
+    """The CUDA devices that this process may use, by number or UUID.
 
-    Those that CUDA_VISIBLE_DEVICES names, else those that nvidia-smi lists; none without it.
+    These are the devices in CUDA_VISIBLE_DEVICES, else those that nvidia-smi lists; none without
+    nvidia-smi.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
@@ -25,10 +26,10 @@ def visible_devices() -> list[str]:
 
 
 def devices(per_engine: int, number: int) -> list[str]:
-    """CUDA devices of engine `number`.
+    """The CUDA devices of engine `number`.
 
     Raises:
-        ValueError: fewer devices than the engines need.
+        ValueError: there are fewer devices than the engines need.
     """
     names = visible_devices()
     if not names:

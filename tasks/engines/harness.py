@@ -1,6 +1,6 @@
 """How lm-evaluation-harness is started.
 
-It is a program of its own, whose environment lies on top of the project's.
+It is a separate program, whose environment is layered on the project's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PERMISSION = "--confirm_run_unsafe_code"  # changes no answer and no score
 
 
 class Loading(Protocol):
-    """Settings of the run's engine that the harness loads a model with."""
+    """The settings of the run's engine with which the harness loads a model."""
 
     device: Literal["cpu", "cuda"]
     dtype: str
@@ -65,9 +65,9 @@ class Harness(BaseModel):
         return [argument for argument in self.arguments if argument != PERMISSION]
 
     def on(self, engine: Loading) -> Self:
-        """With the backend for the engine's device (lm-eval does not find vLLM's CPU build), and
-        for vLLM with the engine's limits: by default vLLM takes 0.92 of a GPU's memory, and the
-        model's longest context."""
+        """This harness with the backend for the engine's device (lm-eval does not find vLLM's CPU
+        build) and, for vLLM, with the engine's limits: by default vLLM takes 0.92 of a GPU's memory
+        and the model's longest context."""
         backend = self.backend or ("vllm" if engine.device == "cuda" else "hf")
         model_args = self.model_args
         if backend == "vllm":
@@ -81,9 +81,9 @@ class Harness(BaseModel):
         return self.model_copy(update={"backend": backend, "model_args": model_args})
 
     def command(self, policy: Policy, task: str, limit: int | None, output: Path) -> list[str]:
-        """Its command line for one task, without `arguments`; samples are logged below `output`.
+        """The command line for one task, without `arguments`; samples are logged below `output`.
 
-        `limit`: the most items of the task or, of a group of tasks, of each.
+        `limit`: the maximum number of items of the task or, for a group of tasks, of each.
 
         >>> base = Policy(id="p", weights="w", content_hash="h")
         >>> harness = Harness(python="py", backend="hf", model_args={"dtype": "float32"})

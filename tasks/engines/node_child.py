@@ -1,11 +1,11 @@
-"""A process on a node of a Ray cluster, and the pipe to it: an engine's, or one of the trainer's.
+"""A process on a node of a Ray cluster, an engine's or one of the trainer's, and the pipe to it.
 
-Ray chooses a node with room, starts an actor there (`NodeHost`) and says when it is gone; the actor
-starts the same process as on this machine. That connects to us, and the same messages go over the
-connection. Ray makes no retries and keeps nothing: what a lost node had not sent is lost, and the
-fleet, or the next update, asks for it again.
+Ray chooses a node with room, starts an actor there (`NodeHost`) and reports when it is gone; the
+actor starts the same process as on this machine. The process connects to us, and the same messages
+go over the connection. Ray retries nothing and keeps nothing: what a lost node had not sent is
+lost, and the fleet, or the next update, asks for it again.
 
-All GPUs of an engine are of one node: they belong to one actor.
+All GPUs of an engine are on one node, because they belong to one actor.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from tasks.engines.node_host import NodeHost, Program, Seat
 from tasks.models.engine import EngineConfig
 
 log = logging.getLogger("selfplay")
-LOOK_EVERY_S = 1.0  # whether Ray still knows the actor
-TELL_EVERY_S = 60.0  # that an engine waits for a node
-MOST_WAIT_S = 1800.0  # for a node with room
+LOOK_EVERY_S = 1.0  # between checks whether Ray still knows the actor
+TELL_EVERY_S = 60.0  # between messages that an engine waits for a node
+MOST_WAIT_S = 1800.0  # longest wait for a node with room
 CLOSE_S = 10.0
 
 
 class NodeChild:
     """One process on a node, and the pipe to it.
 
-    A thread passes messages between the pipe and the connection, so that a caller can wait for
-    processes of nodes as for its own, also while they still wait for room.
+    A thread passes messages between the pipe and the connection, so a caller can wait for processes
+    on nodes as it does for local ones, even before a node has room for them.
 
-    `needs` is what a node must have free, in Ray's words. At a `seat`, nothing needs to be free
-    there: the process takes turns with the one that has the seat.
+    `needs` are the resources that a node must have free, under Ray's names. At a `seat`, nothing
+    needs to be free: the process takes turns with the one that holds the seat.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class NodeChild:
 
     @classmethod
     def of_engine(cls, config: EngineConfig, number: int, log_dir: Path) -> NodeChild:
-        """The process of an engine, which is told its configuration first."""
+        """The process of an engine; its configuration is the first message."""
         program = Program(
             name=f"engine {number}",
             module="tasks.engines.fleet_child",
@@ -91,11 +91,11 @@ class NodeChild:
         return cast(tuple[str, int], self._listener.address)[1]
 
     def pids(self) -> tuple[str, int, int]:
-        """The node's name, the actor's process and the process that it started."""
+        """The node's name, the actor's process id and that of the process it started."""
         return self._ray.get(self._host.pids.remote())
 
     def seat(self) -> Seat | None:
-        """Where it runs, once a node had room for it; None if it has ended."""
+        """Where it runs, once a node has had room for it; None if it has ended."""
         answer = self._host.seat.remote()
         while self._relay.is_alive():
             done, _ = self._ray.wait([answer], timeout=LOOK_EVERY_S)
@@ -125,7 +125,7 @@ class NodeChild:
         self._listener.close()
 
     def _pass_on(self) -> None:
-        """Pass messages on until one side ends; then note why."""
+        """Pass messages on until one side ends; then record why."""
         connection = None
         try:
             connection = self._accepted()
@@ -147,12 +147,12 @@ class NodeChild:
             self._theirs.close()
 
     def _pass_on_the_rest(self, connection: Connection) -> None:
-        """What a process sent before it ended is still in the connection."""
+        """Pass on what the process sent before it ended: it is still in the connection."""
         while connection.poll():
             self._theirs.send_bytes(connection.recv_bytes())
 
     def _accepted(self) -> Connection | None:
-        """The process's connection, once a node had room for it; None if there is none any more."""
+        """The process's connection, once a node has had room for it; None if it is gone."""
         answered: list[Connection] = []
 
         def accept() -> None:
@@ -160,7 +160,7 @@ class NodeChild:
                 try:
                     connection = cast(Connection, self._listener.accept())
                 except (AuthenticationError, EOFError, ConnectionError):
-                    continue  # somebody else's, or the test whether this port answers
+                    continue  # another process, or the test whether this port answers
                 except OSError:  # closed
                     return
                 if answered:  # the process's further connections ask for folders
@@ -204,10 +204,10 @@ class NodeChild:
         return bool(done)
 
     def _note_the_end(self) -> None:
-        """Why the process ended: by itself, or because its actor or its node is gone.
+        """Record why the process ended: by itself, or because its actor or its node is gone.
 
-        A call that Ray reports as "unavailable" may have a living actor: it is killed, and what it
-        sends from now on is not heard.
+        The actor of a call that Ray reports as "unavailable" may be alive: it is killed, and what
+        it sends from now on is ignored.
         """
         if self.pipe.closed or self.found_no_node:
             return
@@ -220,13 +220,13 @@ class NodeChild:
             self._why = self._ray.get(self._gone)
         except self._ray.exceptions.RayError as problem:
             cause = getattr(problem, "cause", None)
-            # what its constructor raised says more than that the actor is dead
+            # what the actor's constructor raised says more than that the actor is dead
             self._why = " ".join(str(cause or problem).split())[:300]
             self.is_lost = True
 
 
 def _at(seat: Seat | None) -> Any:
-    """Ray's name for a place: spread over the nodes, or at a seat."""
+    """Ray's scheduling strategy: spread over the nodes, or at a seat."""
     if seat is None:
         return "SPREAD"
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -235,7 +235,7 @@ def _at(seat: Seat | None) -> Any:
 
 
 def _needs(config: EngineConfig) -> dict[str, float]:
-    """What a node must have free: GPUs of a tensor-parallel group, or the threads of a CPU."""
+    """What a node must have free: the GPUs of a tensor-parallel group, or CPU threads."""
     if config.device == "cuda":
         return {"num_gpus": config.tensor_parallel, "num_cpus": 1}
     return {"num_cpus": config.threads * config.tensor_parallel}
@@ -246,6 +246,6 @@ def _told(needs: dict[str, float]) -> str:
 
 
 def _own_addresses(ray: Any) -> list[str]:
-    """The addresses at which nodes may reach this process, the likeliest first."""
+    """The addresses at which nodes may reach this process, likeliest first."""
     names = [ray.util.get_node_ip_address(), socket.gethostname()]
     return list(dict.fromkeys(names))

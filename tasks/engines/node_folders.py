@@ -1,10 +1,10 @@
 """Folders for nodes that do not see the flow's disk: weights, adapters and search indexes.
 
 An engine's process on a node asks the flow for a folder by its path. The flow answers with the list
-of the folder's files and their hashes. The node keeps folders in a cache of its own, each under the
-hash of its list, so all engines of a node fetch a folder once, and an unchanged folder never again.
+of the folder's files and their hashes. The node caches folders, each under the hash of its list, so
+the engines of a node fetch a folder only once, and an unchanged folder never again.
 
-The conversation, on a connection of its own:
+The messages, on a separate connection:
 
     node: the folder's path
     flow: a list of `FolderFile`, or the text of an error
@@ -32,12 +32,12 @@ CACHE = (
     "SELFPLAY_NODE_CACHE"  # a variable of a node: its folder of copies, which are then always used
 )
 CHUNK_BYTES = 1 << 24
-MOST_KEPT = 6  # folders in a node's cache: base, players, judge, index
+MOST_KEPT = 6  # maximum number of folders in a node's cache: base, players, judge, index
 
 
 @dataclass(frozen=True)
 class FolderFile:
-    """A file of a folder that travels."""
+    """A file of a folder that is sent."""
 
     name: str  # relative to the folder, with slashes
     num_bytes: int
@@ -74,9 +74,10 @@ def _send(connection: Connection, folder: Path) -> None:
 
 
 def folder_files(folder: Path) -> list[FolderFile]:
-    """The files in a folder and its subfolders, by name. A file is hashed once, unless it changes.
+    """The files in a folder and its subfolders, by name. A file is hashed only once, unless it
+    changes.
 
-    Raises OSError if there is no such folder, or it holds no file.
+    Raises OSError if the folder does not exist or has no files.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     if not paths:
@@ -96,10 +97,10 @@ def _digest(path: Path, num_bytes: int, changed_ns: int) -> str:
 
 
 class NodeFolders:
-    """The node's side: folders of the flow's machine, under paths of this one.
+    """The node's side: folders of the flow's machine, under paths on this machine.
 
     A path that exists here is used as it is, unless the variable `SELFPLAY_NODE_CACHE` names a
-    folder for copies: on a fast local disk these may be worth having also where the path is shared.
+    folder for copies: copies on a fast local disk may pay off even if the path is shared.
     """
 
     def __init__(self, dial: Callable[[], Connection], environment: dict[str, str]):
@@ -111,7 +112,7 @@ class NodeFolders:
 
     @classmethod
     def of_flow(cls, host: str, port: str, key: str) -> NodeFolders:
-        """Folders of the flow that listens at an address, whose connections need the `key`."""
+        """Folders of the flow that listens at this address; connections need the `key`."""
 
         def dial() -> Connection:
             return cast(Connection, Client((host, int(port)), authkey=bytes.fromhex(key)))
@@ -119,16 +120,16 @@ class NodeFolders:
         return cls(dial, dict(os.environ))
 
     def config(self, config: EngineConfig) -> EngineConfig:
-        """The engine's configuration, with the path that its model has here."""
+        """The engine's configuration, with the model's path on this machine."""
         return config.model_copy(update={"model": self.path(config.model)})
 
     def policy(self, policy: Policy) -> Policy:
-        """The policy, with the paths that its weights and its adapter have here."""
+        """The policy, with the paths of its weights and its adapter on this machine."""
         adapter = policy.adapter and self.path(policy.adapter)
         return policy.model_copy(update={"weights": self.path(policy.weights), "adapter": adapter})
 
     def path(self, path: str) -> str:
-        """The path here of a folder that has this path where the flow runs; names on the hub stay.
+        """The path on this machine of a folder with this path on the flow's; hub names stay.
 
         Raises:
             ValueError: the flow has no such folder.
@@ -154,15 +155,15 @@ class NodeFolders:
         return str(kept)
 
     def _forget_oldest(self) -> None:
-        """Remove folders that were not asked for of late. Engines that loaded one need it no more,
-        and an adapter that is needed again is fetched again."""
+        """Remove the folders that were used least recently. Engines that have loaded one no longer
+        need it, and an adapter that is needed again is fetched again."""
         folders = [path for path in self._cache.iterdir() if path.is_dir()]
         for folder in sorted(folders, key=_last_use, reverse=True)[MOST_KEPT:]:
             with (self._cache / f"{folder.stem}.lock").open("w") as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    continue  # it is being fetched
+                    continue  # another process is fetching it
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -176,7 +177,7 @@ def _last_use(folder: Path) -> float:
 def _receive(flow: Connection, files: Sequence[FolderFile], kept: Path) -> None:
     """Write the files that the flow sends; the folder `kept` appears once all have arrived."""
     part = kept.with_suffix(".part")
-    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed: we hold the lock
+    shutil.rmtree(part, ignore_errors=True)  # left by a killed process: we hold the lock
     try:
         for file in files:
             path = part / file.name

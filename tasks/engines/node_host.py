@@ -1,6 +1,6 @@
-"""A node's side of a process: the actor that starts the process there, and ends with it.
+"""A node's side of a process: the actor that starts the process there and ends with it.
 
-Ray places and kills it. It holds nothing: messages go from the process to the flow itself.
+Ray places and kills the actor. It holds nothing: messages go from the process directly to the flow.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tasks.engines.child import KEY, PROJECT
 
 @dataclass(frozen=True)
 class Program:
-    """What a node is to start."""
+    """What a node should start."""
 
     name: str  # in messages, such as "engine 0"
     module: str  # run as `python -m MODULE HOST PORT`
-    environment: Callable[[], dict[str, str]]  # is called on the node
+    environment: Callable[[], dict[str, str]]  # called on the node
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Seat:
     """Where a process of a cluster runs."""
 
     node: str  # Ray's id of the node
-    # as CUDA_VISIBLE_DEVICES names them there: those that Ray gave to the process
+    # the GPUs that Ray gave to the process, as CUDA_VISIBLE_DEVICES names them on the node
     gpus: tuple[str, ...] = ()
 
 
@@ -59,11 +59,11 @@ class NodeHost:
             )
 
     def pids(self) -> tuple[str, int, int]:
-        """The node's name, this actor's process and the process that it started."""
+        """The node's name, this actor's process id and that of the process it started."""
         return socket.gethostname(), os.getpid(), self._process.pid
 
     def seat(self) -> Seat:
-        """Where this is, and its GPUs."""
+        """The node and the GPUs of this actor."""
         import ray
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -73,7 +73,7 @@ class NodeHost:
         )
 
     def wait(self) -> str:
-        """How the process ended, when it has."""
+        """Wait for the process to end; return how it ended."""
         status = self._process.wait()
         # tensor-parallel workers that were still loading
         with contextlib.suppress(ProcessLookupError):

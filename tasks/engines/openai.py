@@ -4,7 +4,7 @@ vLLM's server is one:
 
     python -m vllm.entrypoints.openai.api_server --model MODEL --logprobs-mode processed_logprobs
 
-For training, on GPUs also --hf-overrides '{"head_dtype": "float32"}': the trainer does not round
+For training on GPUs, add --hf-overrides '{"head_dtype": "float32"}': the trainer does not round
 logits either.
 """
 
@@ -37,8 +37,8 @@ from tasks.models.engine import (
 )
 
 POLL_S = 0.05  # how often a wait for replies checks whether it is interrupted
-# Servers take what is not sent from the model's generation_config.json: top_k 20 for Qwen3, also a
-# penalty for Qwen2.5.
+# Servers take settings that are not sent from the model's generation_config.json: top_k 20 for
+# Qwen3, and also a penalty for Qwen2.5.
 NEUTRAL = {
     "top_k": -1,
     "min_p": 0,
@@ -46,21 +46,21 @@ NEUTRAL = {
     "presence_penalty": 0,
     "frequency_penalty": 0,
 }
-# A status that concerns the request alone: only its row is lost. Any other status of 400 or above
-# that outlasts the retries stops the engine, which loads adapters again when it is started again.
+# Statuses that concern only the request: only its row is lost. Any other status of 400 or above
+# that outlasts the retries stops the engine, which reloads the adapters when it is restarted.
 OWN_FAULTS = {400, 413, 422}
 
 
 class _Refused(RuntimeError):
-    """A status of 400 or above that is no fault of the request."""
+    """A status of 400 or above that is not the request's fault."""
 
 
 class EndpointEngine:
     """One or several servers of the same model.
 
-    A reply carries the error if the server finds fault with the request, ends it, or sends
-    something else than a reply. A server that is away, or restarted without the adapters that it
-    was given, stops the engine: what it does not answer must not be published as failed.
+    A reply carries the error if the server rejects the request, ends it, or sends something other
+    than a reply. A server that is unreachable, or that was restarted without its adapters, stops
+    the engine: requests that it does not answer must not be published as failed.
     """
 
     def __init__(self, config: EngineConfig):
@@ -83,7 +83,7 @@ class EndpointEngine:
         self._pending: set[Hashable] = set()
         self._lock = threading.Lock()
         self._ready: set[str] = set()
-        # models whose servers were seen to return log-probabilities of given tokens
+        # models whose servers are known to return log-probabilities of given tokens
         self._scores_replies: set[str] = set()
 
     def use(self, policy: Policy) -> None:
@@ -138,8 +138,8 @@ class EndpointEngine:
         self._threads.submit(self._score_reply, key, self._url(token_ids), body, reply_ids)
 
     def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
-        """As `Engine.poll`. Raises EngineDied if a server was away for longer than the retries
-        take, or does not serve the policy any more."""
+        """As `Engine.poll`. Raises EngineDied if a server was unreachable for longer than the
+        retries take, or no longer serves the policy."""
         done: list[tuple[Any, Completion]] = []
         while self._pending and (not done or not self._done.empty()):
             with contextlib.suppress(queue.Empty):
@@ -154,14 +154,14 @@ class EndpointEngine:
         return done
 
     def abort(self, keys: Sequence[Hashable]) -> None:
-        """The servers finish these replies, which are discarded."""
+        """Discard these replies; the servers still finish them."""
         self._pending -= set(keys)
 
     def sleep(self) -> None:
-        """Servers keep their memory."""
+        """Do nothing: servers keep their memory."""
 
     def wake(self) -> None:
-        """Servers keep their memory."""
+        """Do nothing: servers keep their memory."""
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -203,8 +203,9 @@ class EndpointEngine:
         }
 
     def _url(self, token_ids: list[int]) -> str:
-        """The samples of a prompt go to one server, to use its prefix cache. The whole prompt
-        decides: the prompts of one role begin alike, and one server would get them all."""
+        """The server for a prompt. All samples of a prompt go to one server, to use its prefix
+        cache. The whole prompt decides which: the prompts of one role share a prefix, which would
+        send them all to one server."""
         prompt = blake2b(repr(token_ids).encode(), digest_size=4).digest()
         return self.config.urls[int.from_bytes(prompt, "big") % len(self.config.urls)]
 
@@ -244,23 +245,23 @@ class EndpointEngine:
         self._done.put((key, reply))
 
     def _failure(self, url: str, error: Exception) -> Completion | EngineDied:
-        """What a request comes to that has no reply."""
+        """The outcome of a request without a reply."""
         why = without(self._key, f"{url}: {error!r}")[:1000]
         if isinstance(error, (httpx.TransportError, _Refused)):
             return EngineDied(f"{why}. Repeat the command once the server answers")
         return Completion([], [], "", "error", why)
 
     def _complete(self, url: str, body: dict[str, Any]) -> Any:
-        """The first choice that a server returns."""
+        """The first of the choices that a server returns."""
         return self._post(f"{url.rstrip('/')}/completions", body)["choices"][0]
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:
-        """Post; if the server is away or busy, try again after 1, 2, 4, ... seconds.
+        """Post; if the server is unreachable or busy, try again after 1, 2, 4, ... seconds.
 
         Raises:
-            httpx.TransportError: it is still away.
+            httpx.TransportError: it is still unreachable.
             _Refused: it is still busy, or serves no such model.
-            ValueError: it finds fault with the request, or does not send JSON.
+            ValueError: it rejects the request, or does not send JSON.
         """
         failure: Exception = RuntimeError("never asked")
         for attempt in range(self.config.retries + 1):
@@ -308,7 +309,7 @@ class EndpointEngine:
             )
 
     def _check_endpoint(self, url: str, name: str) -> None:
-        """Ask for one token at two temperatures and look at what comes back."""
+        """Ask for one token at two temperatures and check what comes back."""
         prompt = sorted(self._end_ids)
         tops = []
         for temperature in (1.0, 0.5):

@@ -1,6 +1,7 @@
 """The engines of a fleet.
 
-The pool decides which calls each knows, which prompts it gets, and what happens if one fails.
+The pool decides which calls each engine is told of, which prompts it gets, and what happens if it
+fails.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ log = logging.getLogger("selfplay")
 
 
 class Pool:
-    """Passes prompts of the calls under way to engines that ask for them, and rows to the calls.
+    """Passes prompts of the calls under way to engines that ask for them, and rows to their calls.
 
     Used by one thread at a time.
     """
@@ -47,7 +48,7 @@ class Pool:
         # engines that have asked for prompts since the first call under way began
         self.awake: set[int] = set()
         self._knows: dict[int, set[int]] = {}  # the calls that each engine was told of
-        self._idle: set[int] = set()  # engines without prompts, which wait to be told of a call
+        self._idle: set[int] = set()  # engines without prompts that wait to be told of a call
         self._fruitful: set[int] = set()  # engines that have sent rows since they were started
 
     def start(self) -> None:
@@ -63,7 +64,7 @@ class Pool:
             self._tell(number, call)
 
     def forget(self, call: Call) -> None:
-        """A call is over: end whatever engines still do for it."""
+        """End what engines still do for a call that is over."""
         for number in [number for number, calls in self._knows.items() if call.number in calls]:
             if call.missing and call.settings["work"] != ROLL_OUT:
                 self._close(number)  # other work cannot be interrupted, and its caller is gone
@@ -72,15 +73,15 @@ class Pool:
                 self._send(number, END, call.number)
 
     def hear(self, number: int) -> bool:
-        """Act on an engine's message. Returns whether it matters to callers: a row, or an error."""
+        """Act on an engine's message; return whether it matters to callers: a row or an error."""
         kind, *content = self._receive(number)
         self._act(number, kind, *content)
         return kind != MORE
 
     def seats(self) -> list[Seat]:
-        """Where the engines are on the nodes of a cluster; started, if they were not.
+        """Where the engines run on the nodes of a cluster; they are started if necessary.
 
-        Raises EngineDied if one got no room.
+        Raises EngineDied if no node had room for one.
         """
         self.start()
         seats = []
@@ -102,17 +103,17 @@ class Pool:
         return child.seat()
 
     def sleep(self) -> None:
-        """Give the accelerators' memory back; no call may be under way."""
+        """Release the accelerators' memory; no call may be under way."""
         for number in self.children:
             self._send(number, SLEEP)
         for number in list(self.children):
             kind, *content = self._receive(number)
-            # what it sent before it received SLEEP; a failure of one call names that call
+            # messages sent before it received SLEEP; the failure of one call has its number
             while kind in (MORE, ROWS) or (kind == FAILED and len(content) > 1):
                 if kind == MORE:
                     self._give(number)
                 kind, *content = self._receive(number)
-            if kind != DONE:  # it ends, and its memory must be free before an update begins
+            if kind != DONE:  # it is ending; its memory must be free before an update begins
                 self._close(number)
 
     def fail(self, error: Exception) -> None:
@@ -146,7 +147,7 @@ class Pool:
             self._revive(number, content)
 
     def _give(self, number: int) -> None:
-        """Answer an engine that asks for prompts: with the first call's that has any."""
+        """Answer an engine that asks for prompts, with those of the first call that has any."""
         for call in self.queue.under_way:
             lot = call.lot(number) if call.error is None else []
             if lot:
@@ -174,10 +175,11 @@ class Pool:
             return DIED, child.ended()
 
     def _revive(self, number: int, reason: str) -> None:
-        """Start an engine that died again, for the rows that its calls still miss.
+        """Restart an engine that died, for the rows that its calls still miss.
 
-        If it died before during one of them, they fail. One that was lost with its node may be lost
-        again, if it sent rows in between; until there is room for it, the others take its prompts.
+        If it had already died during one of these calls, they fail. An engine lost with its node
+        may be lost again if it sent rows in between; until there is room for it, the others take
+        its prompts.
         """
         calls = self.queue.under_way
         is_lost = self.children[number].is_lost
@@ -198,7 +200,7 @@ class Pool:
         self._tell(number, unfinished)
         if is_lost:
             for other in sorted(self._idle):
-                self._knows[other].discard(unfinished.number)  # it is told again, and asks
+                self._knows[other].discard(unfinished.number)  # it is told again, and will ask
                 self._tell(other, unfinished)
 
     def _restart(self, number: int, reason: str, again: bool) -> None:

@@ -1,6 +1,6 @@
 """Queues of prompts, one for each engine.
 
-Each engine has its share, dealt so that prompts with a common prefix stay together.
+Each engine gets a share, dealt so that prompts with a common prefix stay together.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class PromptQueues:
     An engine whose queue is empty takes from the end of the longest queue of an engine that is
     awake.
 
-    `awake` has the engines that have asked for prompts, of whichever call. Another keeps its share:
-    it may still be loading, and fills all its room once it is up.
+    `awake` holds the engines that have asked for prompts of any call. Other engines keep their
+    shares: they may still be loading, and fill all their room once they are up.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class PromptQueues:
         self._handed: dict[int, list[Row]] = {number: [] for number in self._waiting}
 
     def next(self, number: int) -> list[Row]:
-        """The next lot for an engine; empty when there is none."""
+        """The next lot of prompts for an engine; empty if there are none."""
         self._awake.add(number)
         own = self._waiting[number]
         if own:
@@ -50,7 +50,7 @@ class PromptQueues:
         return lot
 
     def take_back(self, number: int, is_free: bool = False) -> None:
-        """An engine died: put the prompts that it was given back into its queue.
+        """Put the prompts that an engine was given back into its queue, because it died.
 
         With `is_free`, others may take them although it is not awake.
         """
@@ -65,7 +65,7 @@ class PromptQueues:
 def split(prompts: list[Row], num_parts: int) -> list[list[Row]]:
     """Deal prompts to engines, evenly by length; prompts with a common prefix stay together.
 
-    Prompts are sorted by text. Neighbours that share their first half form a group, of at most a
+    Prompts are sorted by text. Neighbours that share their first half form a group of at most a
     quarter of an engine's share.
     """
     texts = {

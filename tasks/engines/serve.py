@@ -1,4 +1,4 @@
-"""vLLM's OpenAI-compatible server for one policy, in a process of its own.
+"""vLLM's OpenAI-compatible server for one policy, in a separate process.
 
     python -m tasks.engines.serve '{"config": {...}, "policy": {...}, "name": "mine", "port": 8000}'
 
@@ -35,7 +35,7 @@ class Serving(BaseModel):
 
 
 def arguments(served: Serving) -> list[str]:
-    """The arguments of vLLM's server. On CPUs an adapter is first merged into its model
+    """The arguments for vLLM's server. On CPUs an adapter is first merged into its model
     (`merged`)."""
     config = served.config
     policy = served.policy
@@ -94,7 +94,7 @@ def merged(policy: Policy, folder: Path) -> Path:
 
 
 def main(text: str) -> None:
-    """Replace this process by vLLM's server, as `text`, the JSON of a `Serving`, says."""
+    """Replace this process with vLLM's server. `text` is the JSON of a `Serving`."""
     served = Serving.model_validate_json(text)
     command = arguments(served)
     # the entry point `vllm serve` asks for the version of the package vllm, which the build for

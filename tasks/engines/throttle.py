@@ -1,6 +1,5 @@
-"""How fast requests go to an endpoint.
-
-The limits are adaptive concurrency, rate limits, and the pauses that the endpoint demands.
+"""Limits on how fast requests go to an endpoint: adaptive concurrency, rate limits, and the pauses
+that the endpoint demands.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class Concurrency:
 
     It increases them additively and decreases them multiplicatively (Chiu and Jain 1989).
 
-    A window is as many replies as the limit, at least `WINDOW`. A good window raises the limit by
-    one; a window whose replies took over `SLOWER` times as long as the best lowers it by a fifth; a
-    window in which most requests failed halves it. An overload (429, 503, a time-out) halves it at
-    once, but only once for all requests then in flight. Single failures do not lower it: a server
-    that fails at random serves no better when it is asked less.
+    A window has as many replies as the limit, but at least `WINDOW`. A good window raises the limit
+    by one; a window whose replies took over `SLOWER` times as long as those of the best lowers it
+    by a fifth; a window in which most requests failed halves it. An overload (429, 503, a time-out)
+    halves it immediately, but only once for all requests then in flight. Single failures do not
+    lower it: a server that fails at random does no better with fewer requests.
     """
 
     def __init__(self, most: int):
@@ -49,7 +48,7 @@ class Concurrency:
         self._seconds = 0.0
 
     def ended(self, outcome: Outcome, started: float, now: float) -> None:
-        """Record how a request ended; times in seconds of one clock."""
+        """Record how a request ended; times are in seconds of the same clock."""
         if outcome == "overload":
             if started >= self._halved_at:
                 self.limit = max(1, self.limit // 2)
@@ -79,7 +78,7 @@ class Concurrency:
 
 
 class Bucket:
-    """A token bucket for a rate limit; costs that become known only afterwards may overdraw it."""
+    """A token bucket for a rate limit. Costs that are known only afterwards may overdraw it."""
 
     def __init__(self, per_minute: float, now: float):
         self._rate = per_minute / 60
@@ -90,7 +89,7 @@ class Bucket:
     def wait_s(self, amount: float, now: float) -> float:
         """Seconds until `amount` may be taken.
 
-        An amount above the bucket's capacity goes when the bucket is full.
+        An amount above the bucket's capacity may be taken when the bucket is full.
         """
         self._level = min(self._most, self._level + (now - self._at) * self._rate)
         self._at = now
@@ -119,9 +118,9 @@ class Throttle:
         self._stopped = threading.Event()
 
     def enter(self, num_tokens: int) -> float | None:
-        """Wait until a request of about `num_tokens` may go.
+        """Wait until a request of about `num_tokens` may be sent.
 
-        Returns the time at which it went; None after `stop`.
+        Returns the time at which it may be sent; None after `stop`.
         """
         with self._changed:
             while not self._stopped.is_set():
@@ -142,7 +141,7 @@ class Throttle:
         return max([self._paused_until - now, *waits])
 
     def _amounts(self, num_tokens: int) -> Iterator[tuple[Bucket, float]]:
-        """The rate limits that there are, each with what a request takes of it."""
+        """The configured rate limits, each with the amount that a request takes."""
         if self._requests is not None:
             yield self._requests, 1
         if self._tokens is not None:
@@ -153,8 +152,8 @@ class Throttle:
     ) -> None:
         """Report how a request ended.
 
-        `num_more_tokens` are its tokens beyond the estimate; `pause_s` is how long the server asks
-        to be left alone.
+        `num_more_tokens` are its tokens beyond the estimate; `pause_s` is the pause that the server
+        asks for.
         """
         with self._changed:
             now = time.monotonic()
@@ -170,7 +169,7 @@ class Throttle:
         self._stopped.wait(seconds)
 
     def begin(self) -> None:
-        """Let requests go again after `stop`, and forget how long replies take."""
+        """Allow requests again after `stop`, and forget how long replies take."""
         self._stopped.clear()
         with self._changed:
             self.concurrency.begin()

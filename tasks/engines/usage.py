@@ -1,12 +1,12 @@
-"""The token counts of a chat request: the most there can be, and what its response reports."""
+"""The token counts of a chat request: the maximum, and what its response reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-MARKUP = 16  # tokens that a chat template puts around a message, at most
-# What may come on top of the maximum: a provider's own instructions, reasoning that no limit covers
+MARKUP = 16  # maximum number of tokens that a chat template puts around a message
+# what may exceed the maximum: a provider's own instructions, reasoning that no limit covers
 MOST_MORE = 200_000
 
 
@@ -19,7 +19,7 @@ class Usage:
 
     @property
     def num_tokens(self) -> int:
-        """The tokens that were reported."""
+        """The number of tokens that were reported."""
         return (self.num_prompt_tokens or 0) + (self.num_completion_tokens or 0)
 
 
@@ -27,12 +27,13 @@ UNKNOWN = Usage(None, None)
 
 
 def most_prompt_tokens(body: dict[str, Any]) -> int:
-    """No tokenizer makes more tokens than there are bytes."""
+    """The maximum number of prompt tokens: no tokenizer makes more tokens than there are bytes."""
     return sum(len(message["content"].encode()) + MARKUP for message in body["messages"])
 
 
 def most_reply_tokens(body: dict[str, Any]) -> int:
-    """Both names of the limit may be in a request: which of them holds is up to the endpoint."""
+    """The maximum number of reply tokens. A request may have the limit under both of its names;
+    the endpoint decides which one applies."""
     limits = (body.get("max_completion_tokens"), body.get("max_tokens"))
     return max((limit for limit in limits if isinstance(limit, int)), default=0)
 
@@ -40,8 +41,8 @@ def most_reply_tokens(body: dict[str, Any]) -> int:
 def reported(response: Any, body: dict[str, Any]) -> Usage:
     """The counts in a response to the request `body`.
 
-    A count far above the maximum is none: it would use up a spending cap or a rate limit that
-    nothing was billed to.
+    A count far above the maximum is ignored: it would use up a spending cap or a rate limit
+    although nothing was billed.
     """
     usage = response.get("usage") if isinstance(response, dict) else None
     if not isinstance(usage, dict):

@@ -39,9 +39,9 @@ class Worker:
 
 
 def weights_of(name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Name and tensor of every weight, a tied output head included.
+    """Yield the name and tensor of every weight, including a tied output head.
 
-    Without it, vLLM on CPUs keeps the old one.
+    Without it, vLLM on CPUs would keep the old head.
     """
     from safetensors import safe_open
 
@@ -88,7 +88,7 @@ class VllmEngine:
         self._refused: list[tuple[Hashable, Completion]] = []
         self._num_requests = 0
         gc.collect()
-        # imported and loaded objects stay: the collector need not walk them at every step
+        # imported and loaded objects stay: the garbage collector need not scan them at every step
         gc.freeze()
 
     def use(self, policy: Policy) -> None:
@@ -178,7 +178,7 @@ class VllmEngine:
             self._engine.abort_request(requests)
 
     def sleep(self) -> None:
-        """Give the GPU's memory back until `wake`. Nothing to do on CPUs."""
+        """Release the GPU's memory until `wake`. Does nothing on CPUs."""
         if self.config.device == "cuda" and not self._asleep:
             self._engine.sleep(level=1)
             self._asleep = True
@@ -239,7 +239,7 @@ class VllmEngine:
         )
 
     def _register(self, policy: Policy) -> None:
-        """Give every adapter an id of its own (vLLM keeps the old weights of an id it knows)."""
+        """Give every adapter a new id (vLLM keeps the old weights of an id it knows)."""
         from vllm.lora.request import LoRARequest
 
         if policy.adapter is not None and policy.content_hash not in self._adapters:
@@ -250,13 +250,13 @@ class VllmEngine:
 
 
 def forget_prefixes(engine: Any) -> None:
-    """Empty vLLM's prefix cache, which holds keys and values of the weights before.
+    """Empty vLLM's prefix cache, which holds keys and values of the previous weights.
 
-    It refuses while a block is in use. On GPUs a step runs ahead of the last reply and may still
-    have one.
+    vLLM refuses while a block is in use. On GPUs a step runs ahead of the last reply and may still
+    use one.
 
     Raises:
-        EngineDied: the cache cannot be emptied: replies would mix two policies.
+        EngineDied: the cache cannot be emptied, so replies would mix two policies.
     """
     for _ in range(3):
         if engine.reset_prefix_cache():
@@ -266,7 +266,7 @@ def forget_prefixes(engine: Any) -> None:
 
 
 def _prompt_params() -> Any:
-    """Log-probabilities of the prompt itself; vLLM insists on sampling one token."""
+    """Parameters for log-probabilities of the prompt; vLLM insists on sampling one token."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -296,9 +296,9 @@ def _stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
 
 
 def stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
-    """Token ids that complete a stop string; None if a stop string may span several tokens.
+    """The token ids that complete a stop string; None if a stop string may span several tokens.
 
-    That each lies within one token holds for vocabularies of whole words joined by spaces. vLLM
+    In vocabularies of whole words joined by spaces, each stop string lies within one token. vLLM
     then need not decode at every step, which takes a quarter of a tiny model's time.
     """
     if not stop:

@@ -1,28 +1,28 @@
-"""The arguments that vLLM is started with."""
+"""The arguments with which vLLM is started."""
 
 import json
 from typing import Any
 
 from tasks.models.engine import MAX_LORAS, EngineConfig, local_folder
 
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM has kernels for
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # adapter ranks for which vLLM has kernels
 
 
 def lora_rank(needed: int) -> int:
-    """The least rank that vLLM has kernels for and that is at least `needed`."""
+    """The smallest rank of at least `needed` for which vLLM has kernels."""
     return next((rank for rank in RANKS if rank >= needed), RANKS[-1])
 
 
 def engine_args(config: EngineConfig) -> Any:
     """vLLM's `EngineArgs` for an engine. Raises ValueError for a model that is not on this machine
-    and cannot be had from the hub, or whose positions YaRN cannot stretch."""
+    and cannot be downloaded from the hub, or whose positions YaRN cannot extend."""
     from vllm.engine.arg_utils import EngineArgs
 
     batched = max(config.max_batched_tokens, config.max_num_seqs)
     overrides: dict[str, Any] = {}
     if config.yarn:
         overrides = config.yarn.settings(local_folder(config.model))
-    # vLLM has defaults of its own for what is left out here
+    # vLLM has its own defaults for arguments left out here
     optional: dict[str, Any] = {}
     if config.max_lora_rank:
         optional |= {
@@ -49,8 +49,8 @@ def engine_args(config: EngineConfig) -> Any:
         }
         if config.fixed_kv_cache:
             optional["kv_cache_memory_bytes"] = config.kv_cache_bytes
-        # As in the trainer: by default vLLM rounds logits to the model's dtype, those around 20 to
-        # eighths in bfloat16.
+        # As in the trainer: by default vLLM rounds logits to the model's dtype, in bfloat16 those
+        # around 20 to eighths.
         overrides["head_dtype"] = "float32"
     return EngineArgs(
         model=config.model,
@@ -72,7 +72,7 @@ def engine_args(config: EngineConfig) -> Any:
 def adapted_modules(model: str) -> list[str] | None:
     """The modules that adapters may change; None stands for all.
 
-    Of a mixture of experts, attention alone: for the experts, vLLM would reserve 21 GiB on each of
+    In a mixture of experts, only attention: for the experts, vLLM would reserve 21 GiB on each of
     two GPUs, with four adapters of rank 64 on Qwen3-30B-A3B.
     """
     if not _is_mixture(model):
@@ -83,7 +83,7 @@ def adapted_modules(model: str) -> list[str] | None:
 def check_reload(config: EngineConfig) -> None:
     """Raise ValueError if vLLM cannot replace all weights.
 
-    On CPUs it packs those of experts at the first load only, and would read the next ones as if
+    On CPUs it packs the weights of experts only at the first load, and would read later ones as if
     they were packed.
     """
     if config.device == "cpu" and _is_mixture(config.model):
