@@ -15,7 +15,7 @@ from tasks.training.grpo import StepMetrics
 class Checkpoint:
     """An optimizer step of an unfinished update.
 
-    Its folder has the weights or the adapter, the optimizer's state, and the metrics of all `steps`
+    Its folder holds the weights or the adapter, the optimizer state, and the metrics of all `steps`
     so far.
     """
 
@@ -40,7 +40,7 @@ class Checkpoint:
 
     @classmethod
     def publish(cls, part: Path, number: int, steps: list[StepMetrics]) -> None:
-        """Publish a folder `*.part`, with policy and optimizer written, as a checkpoint.
+        """Publish a folder `*.part` that holds policy and optimizer state as a checkpoint.
 
         Older checkpoints are removed.
         """
@@ -56,5 +56,5 @@ class Checkpoint:
 
     @property
     def optimizer(self) -> Path:
-        """The folder of the optimizer's state."""
+        """The folder of the optimizer state."""
         return self.folder / "optimizer"

@@ -1,6 +1,6 @@
 """Stored datums, and the micro-batches that processes compute.
 
-One datum is a prompt, what followed it, and which of those tokens the policy sampled.
+A datum is a prompt, its completion, and a mask of the completion's tokens that the policy sampled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMNS = (
 class Datums:
     """Rows of a batch in file order.
 
-    Lists hold one array a row; a row's completion, mask and logprobs are equally long.
+    Lists hold one array per row; a row's completion, mask and logprobs have the same length.
     """
 
     rollout_ids: list[str]
@@ -48,12 +48,12 @@ class Datums:
 
     @property
     def num_tokens(self) -> np.ndarray:
-        """Sampled tokens per row, int64 (N,)."""
+        """The number of sampled tokens of each row, int64 (N,)."""
         return np.array([int(mask.sum()) for mask in self.masks], dtype=np.int64)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Prompt and completion tokens per row, int64 (N,)."""
+        """The number of prompt and completion tokens of each row, int64 (N,)."""
         return np.array(
             [len(p) + len(c) for p, c in zip(self.prompts, self.completions, strict=True)],
             dtype=np.int64,
@@ -61,13 +61,13 @@ class Datums:
 
 
 def read_datums(path: Path, reference_logprobs: Path | None = None) -> Datums:
-    """Read a Parquet file, or all `*.parquet` of a folder in name order.
+    """Read a Parquet file, or all `*.parquet` files of a folder in name order.
 
     Columns other than `COLUMNS` are ignored. `reference_logprobs` has one row per datum, in the
     same order.
 
     Raises:
-        ValueError: nothing there, no rows, a column missing, a null.
+        ValueError: there are no files or no rows, a column is missing, or a value is null.
     """
     files = _files(path)
     if not files or not files[0].exists():
@@ -111,7 +111,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _rows(column: pa.ChunkedArray, dtype: type) -> list[np.ndarray]:
-    """The lists of a column, one array each."""
+    """The lists of a column, as one array each."""
     array = column.combine_chunks()
     lengths = np.asarray(array.value_lengths())
     values = array.flatten().to_numpy(zero_copy_only=False).astype(dtype)
@@ -119,10 +119,10 @@ def _rows(column: pa.ChunkedArray, dtype: type) -> list[np.ndarray]:
 
 
 def check_datums(datums: Datums, *, vocab_size: int, max_tokens: int) -> None:
-    """Refuse rows that the model cannot score.
+    """Reject rows that the model cannot score.
 
     Raises:
-        ValueError: naming the first rollout at fault.
+        ValueError: names the first faulty rollout.
     """
     for i, rollout_id in enumerate(datums.rollout_ids):
         fault = _fault(datums, i, vocab_size, max_tokens)
@@ -161,10 +161,10 @@ def _fault(datums: Datums, i: int, vocab_size: int, max_tokens: int) -> str | No
 
 
 def check_pairs(datums: Datums) -> None:
-    """Refuse rows that are not pairs of a chosen reply (advantage 1) and a rejected one (-1).
+    """Reject rows that are not pairs of a chosen reply (advantage 1) and a rejected one (-1).
 
-    Rows 0 and 1 are a pair, rows 2 and 3 the next. Raises ValueError, naming the first pair at
-    fault.
+    Rows 0 and 1 are a pair, rows 2 and 3 the next. Raises ValueError, which names the first faulty
+    pair.
     """
     if len(datums) % 2:
         raise ValueError(f"{len(datums)} rows are no pairs of a chosen and a rejected reply")
@@ -182,9 +182,9 @@ def check_pairs(datums: Datums) -> None:
 
 
 def check_reference_logprobs(datums: Datums) -> None:
-    """Refuse stored log-probabilities that are none, or not of these rows.
+    """Reject stored values that are not log-probabilities, or not those of these rows.
 
-    Raises ValueError, naming the first rollout at fault.
+    Raises ValueError, which names the first faulty rollout.
     """
     assert datums.reference_logprobs is not None, "the caller looked"
     for i, rollout_id in enumerate(datums.rollout_ids):
@@ -206,13 +206,13 @@ def check_reference_logprobs(datums: Datums) -> None:
 class Plan:
     """Which process computes which datums, and when.
 
-    rows[step][micro-batch][process] holds indices of datums; -1 stands for a row of no weight. For
-    5 datums, 1 optimizer step, 2 processes and micro-batches of 2 rows
+    rows[step][micro-batch][process] holds indices of datums; -1 stands for a row without weight.
+    For 5 datums, 1 optimizer step, 2 processes and micro-batches of 2 rows
 
         rows[0] == [[[0, 1], [2, 3]], [[4, -1], [-1, -1]]]
 
     If prompts are shared, a process's datums in a micro-batch share one prompt. members[step] are
-    all datums of a step, computed or not: its denominators count them.
+    all datums of a step, computed or not: the step's denominators count them.
     """
 
     rows: list[list[list[np.ndarray]]]
@@ -222,7 +222,7 @@ class Plan:
 
     @property
     def accumulation_steps(self) -> int:
-        """Micro-batches of a process in an optimizer step."""
+        """The number of micro-batches of a process in an optimizer step."""
         return len(self.rows[0])
 
 
@@ -237,19 +237,22 @@ def plan(
     shared_prompt_tokens: int | None = None,
     pairs: bool = False,
 ) -> Plan:
-    """Split the file, in its order, into equal mini-batches, and those into micro-batches.
+    """Split the file, in order, into equal mini-batches, one per optimizer step, and those into
+    micro-batches.
 
-    With `by_length` the rows of a micro-batch are of like length. The longest come first: running
-    out of memory shows at once, and later micro-batches reuse the blocks of the first. In every
-    step all processes get the same number of micro-batches, as DDP and FSDP need; rows of no
-    weight, which no denominator counts, fill the gaps. `skip_zero_advantages` leaves datums of
-    advantage 0 uncomputed: without KL and entropy bonus they have no gradient. With
-    `shared_prompt_tokens` a process's micro-batch is one prompt with its answers, of at most that
-    many tokens; an answer too long for that stays alone. With `pairs`, rows 0 and 1 stay side by
-    side, as do 2 and 3, and so on; then `micro_batch_size` is even.
+    In every step all processes get the same number of micro-batches, as DDP and FSDP require; rows
+    without weight, which no denominator counts, fill the gaps.
+
+    With `by_length` the rows of a micro-batch have similar lengths, and the longest come first: so
+    running out of memory shows at once, and later micro-batches reuse the memory blocks of the
+    first. `skip_zero_advantages` does not compute datums of advantage 0: without KL and entropy
+    bonus they have no gradient. With `shared_prompt_tokens` a process's micro-batch is one prompt
+    with its answers, at most that many tokens; an answer too long for that stays alone. With
+    `pairs`, rows 0 and 1 stay side by side, as do 2 and 3, and so on; `micro_batch_size` must then
+    be even.
 
     Raises:
-        ValueError: fewer datums, or pairs, than optimizer steps.
+        ValueError: there are fewer datums, or pairs, than optimizer steps.
     """
     unit = 2 if pairs else 1  # rows that stay side by side
     num_units = len(datums) // unit
@@ -289,7 +292,7 @@ def plan(
 def _by_prompt(datums: Datums, indices: np.ndarray, max_tokens: int) -> list[np.ndarray]:
     """Group indices by prompt, the longest group first.
 
-    A group has at most `max_tokens`, with its prompt counted once, unless it is a single answer.
+    A group has at most `max_tokens` tokens, its prompt counted once, unless it is a single answer.
     """
     groups: dict[bytes, list[list[int]]] = {}
     tokens: dict[bytes, int] = {}
@@ -314,20 +317,20 @@ def _by_prompt(datums: Datums, indices: np.ndarray, max_tokens: int) -> list[np.
 def micro_batches(
     datums: Datums, planned: Plan, process: int, loss_type: LossType, constant: int
 ) -> list[dict]:
-    """This process's micro-batches, step after step, as TRL's `_compute_loss` reads them.
+    """This process's micro-batches, step by step, as TRL's `_compute_loss` reads them.
 
-    `constant` is dr_grpo's denominator of a datum. Keys beside TRL's own:
+    `constant` is dr_grpo's denominator of a datum. Keys in addition to TRL's own:
       token_weight     (B, T), multiplies each token's term of the loss
       loss_scale       turns TRL's mean over padded rows or micro-batches into one over real ones
       num_tokens, num_rows, num_slots
-                       of the micro-batch over all processes; slots include rows of no weight
+                       of the micro-batch over all processes; slots include rows without weight
       step_tokens, step_rows
                        of the whole step
       answer_tokens    the lengths of the answers to a shared prompt
     """
     batches = []
     shortest = int(datums.lengths.argmin())
-    num_tokens = datums.num_tokens  # it sums all masks at every use
+    num_tokens = datums.num_tokens  # the property sums all masks at every access
     for step, members in zip(planned.rows, planned.members, strict=True):
         step_tokens = int(num_tokens[members].sum())
         filled = [rows for micro in step for rows in micro if num_tokens[rows[rows >= 0]].sum()]
@@ -365,8 +368,9 @@ def micro_batches(
 def collate(datums: Datums, rows: Sequence[int] | np.ndarray, shortest: int) -> dict[str, Any]:
     """The tensors of a micro-batch, padded on the right only.
 
-    The prompt ends where the shortest prompt ends; what other prompts have beyond that becomes
-    completion that was not sampled. Prompts of 2 and 4 tokens, with completions of 3 and 2, become
+    The prompt ends where the shortest prompt ends; what longer prompts have beyond that becomes
+    completion tokens that were not sampled. Prompts of 2 and 4 tokens, with completions of 3 and 2,
+    become
 
         prompt_ids  completion_ids     tool_mask
         p p         c c c .            1 1 1 0
@@ -374,8 +378,8 @@ def collate(datums: Datums, rows: Sequence[int] | np.ndarray, shortest: int) -> 
 
     `shortest` is the index of the shortest datum.
     """
-    # A row of no weight (-1) borrows the tokens of a neighbour, or of the shortest datum: its mask
-    # and advantage are 0.
+    # A row without weight (-1) borrows the tokens of a neighbour, or of the shortest datum; its
+    # mask and advantage are 0.
     borrowed = int(np.max(rows))
     if borrowed < 0:
         borrowed = shortest

@@ -14,9 +14,9 @@ TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RAN
 def member_environment(
     device: str, threads: int, num_processes: int, gpus: Sequence[str] | None = None
 ) -> dict[str, str]:
-    """The environment of a process of the trainer, on the machine that calls this.
+    """The environment of a trainer process on the machine that calls this function.
 
-    `gpus` are those that the process may see; None leaves that as it is.
+    `gpus` are the GPUs that the process may see; None leaves that setting as it is.
     """
     return (
         inherited(os.environ)
@@ -28,10 +28,10 @@ def member_environment(
 def own_variables(
     device: str, threads: int, num_processes: int, gpus: Sequence[str] | None = None
 ) -> dict[str, str]:
-    """The variables that are the trainer's own.
+    """The variables that the trainer sets itself.
 
-    Expandable segments: rows differ in length, and fixed blocks freed by one would not fit the
-    next. An allocator setting that the environment already has wins.
+    Expandable segments are on because rows differ in length, and fixed blocks freed by one row
+    would not fit the next. An allocator setting already in the environment takes precedence.
     """
     path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
     if device == "cpu":
@@ -46,7 +46,7 @@ def own_variables(
         "PYTHONPATH": path,
         "PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", former),
         "OMP_NUM_THREADS": str(max(cores, 1)),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # GPUs are numbered as by nvidia-smi
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # GPUs are numbered as in nvidia-smi
     }
     if gpus is not None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -56,7 +56,7 @@ def own_variables(
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without torchrun's variables.
 
-    A cluster may have set them, and a lone process would then wait for others.
+    A cluster may have set them, and a single process would then wait for others.
 
     >>> inherited({"WORLD_SIZE": "16", "RANK": "3", "LANG": "C"})
     {'LANG': 'C'}

@@ -1,6 +1,6 @@
-"""The trainer's processes, as the flow sees them.
+"""The trainer's processes, as seen from the flow.
 
-They start together, train job after job, and end with the flow.
+They start together, train one job after another, and end with the flow.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class TrainerDied(RuntimeError):
 
 
 class Member(Protocol):
-    """What a group needs of one of its processes, wherever it runs."""
+    """What a group needs from one of its processes, wherever it runs."""
 
     pipe: Connection
     log_file: Path
 
     def ended(self, out: Path) -> str:
-        """How it ended, after the end of its pipe; `out` is where it wrote."""
+        """How it ended, once its pipe has ended; `out` is the folder it wrote to."""
         ...
 
     def close(self, patience_s: float) -> None:
@@ -49,7 +49,7 @@ class Member(Protocol):
 
 
 class LocalMember:
-    """A process of this machine, and the pipe to it."""
+    """A process on this machine, and the pipe to it."""
 
     def __init__(self, program: str, log_file: Path, environment: dict[str, str]) -> None:
         self.log_file = log_file
@@ -62,7 +62,7 @@ class LocalMember:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C reaches the parent only, which then closes the group
+                # Ctrl-C reaches only the parent, which then closes the group
                 start_new_session=True,
             )
 
@@ -80,10 +80,10 @@ class LocalMember:
 class Group:
     """`num_processes` processes, each with a pipe.
 
-    They start at the first job, or earlier by `start`. Those of this machine have one log.
+    They start at the first job, or earlier with `start`. Those on this machine share one log.
 
-    With `place="ray"` they run on the nodes of a cluster: in the `seats` of the engines, sharing
-    their GPUs in turn, or wherever there is room if there are no seats. The group restarts if the
+    With `place="ray"` they run on the nodes of a cluster: in the `seats` of the engines, taking
+    turns on their GPUs, or wherever there is room if there are no seats. The group restarts if the
     seats have changed since the last job.
     """
 
@@ -109,7 +109,7 @@ class Group:
         self.members: list[Member] = []
 
     def start(self) -> None:
-        """Start the processes and their imports; on nodes, without waiting for room."""
+        """Start the processes and their imports; on nodes, do not wait for room."""
         if self.place == "ray":
             self._start_on_nodes()
         elif not self.members:
@@ -146,7 +146,7 @@ class Group:
             )
 
     def _meet(self, out: Path) -> None:
-        """Tell processes on nodes where they find each other, once all have started."""
+        """Tell processes on nodes where to meet, once all have started."""
         if self._have_met or self.place == "local" or self.num_processes == 1:
             return
         for member in self.members:
@@ -157,12 +157,12 @@ class Group:
         for rank, member in enumerate(self.members):
             meeting = torchrun_variables(host, port, self.num_processes, local_processes=1)
             with contextlib.suppress(OSError):  # as in `_call`
-                # each sees only its own GPU, so that it is the first of its node
+                # each sees only its own GPU, so it is the first on its node
                 member.pipe.send(meeting | {"RANK": str(rank), "LOCAL_RANK": "0"})
         self._have_met = True
 
     def train(self, job: UpdateJob) -> UpdateResult:
-        """The first process's result, once all have theirs.
+        """Train; return the first process's result once all processes have finished.
 
         If one fails, all end: the others would wait for it forever. Raises what
         `tasks.training.trainer.train` raises, and TrainerDied.
@@ -171,10 +171,10 @@ class Group:
         return self._call(job, job.out)
 
     def write_state(self, folder: Path) -> None:
-        """Have the processes write the optimizer's state that the last job left in their memory.
+        """Have the processes write the optimizer state that the last job left in their memory.
 
-        That job had `state_later`. Raises TrainerDied, or the error of the write; then the
-        processes end and the state is lost.
+        That job must have had `state_later`. Raises TrainerDied, or the error of the write; then
+        the processes end and the state is lost.
         """
         if not self.members:
             raise TrainerDied(
@@ -185,14 +185,14 @@ class Group:
     def _call(self, request: UpdateJob | Path, out: Path) -> Any:
         """Send a request to all processes; return the first one's result.
 
-        `out` is where they write, for the message if one dies.
+        `out` is the folder they write to, for the error message if one dies.
         """
         members = {member.pipe: member for member in self.members}
         results: dict[Connection, Any] = {}
         try:
             self._meet(out)
             for pipe in members:
-                with contextlib.suppress(OSError):  # a dead process shows when its pipe is read
+                with contextlib.suppress(OSError):  # reading the pipe will reveal a dead process
                     pipe.send(request)
             while len(results) < len(members):
                 for pipe in wait([pipe for pipe in members if pipe not in results]):
@@ -217,10 +217,10 @@ class Group:
         return result
 
     def _ended_beside(self, member: Member) -> Member | None:
-        """Another process that has ended: this one's failure may only follow from that.
+        """Another process that has ended, since this one's failure may only be a consequence.
 
         The end of a process on a node is known a moment later. Waits until all others have
-        answered, and for a while at most: they may wait for the one that failed.
+        answered, but no longer than `END_S`: they may be waiting for the one that failed.
         """
         others = {other.pipe: other for other in self.members if other is not member}
         until = time.monotonic() + END_S
@@ -235,7 +235,7 @@ class Group:
         return None
 
     def _death(self, member: Member, out: Path) -> TrainerDied:
-        """The error of a process that ended; the others end, too."""
+        """End all processes; return the error for the one that has ended."""
         cause = member.ended(out)
         self.close()
         return TrainerDied(f"the trainer's process ended by {cause}; its log is {member.log_file}")
@@ -250,9 +250,9 @@ class Group:
         self.members = []
 
     def gpus(self) -> list[str] | None:
-        """The GPUs that a process of this machine may see; None if it may see all.
+        """The GPUs that a process on this machine may see; None if it may see all.
 
-        TRL refuses a lone process that sees several GPUs.
+        TRL refuses a single process that sees several GPUs.
         """
         if self.device == "cuda" and self.num_processes == 1:
             return devices(1, 0)
@@ -260,7 +260,7 @@ class Group:
 
 
 def seats_for(num_processes: int, device: str, seats: Sequence[Seat]) -> list[Seat]:
-    """The seat of each process: a GPU of its own, or a node of CPUs, which processes may share.
+    """The seat of each process: its own GPU, or a node with CPUs, which processes may share.
 
     Raises ValueError for too few GPUs.
 
@@ -282,7 +282,7 @@ def seats_for(num_processes: int, device: str, seats: Sequence[Seat]) -> list[Se
 
 
 def meeting_place(num_processes: int) -> dict[str, str]:
-    """Where the processes of this machine find each other, in torchrun's variables.
+    """Where the processes on this machine meet, as torchrun's variables.
 
     Empty for a single process.
     """
@@ -297,8 +297,8 @@ def meeting_place(num_processes: int) -> dict[str, str]:
 def torchrun_variables(
     host: str, port: int, num_processes: int, local_processes: int
 ) -> dict[str, str]:
-    """What torchrun tells every process: the first one's address, how many there are in all, and
-    how many of one machine."""
+    """The variables that torchrun gives every process: the address of the first, the number of
+    processes in total, and the number on each machine."""
     return {
         "MASTER_ADDR": host,
         "MASTER_PORT": str(port),

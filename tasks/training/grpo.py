@@ -35,20 +35,21 @@ class LoRASettings(_Frozen):
 class GRPOSettings(_Frozen):
     """The clipped objective (Shao et al. 2024) on stored rollouts.
 
-    rho is taken against their stored log-probabilities. `loss_type` sets the denominator of an
-    optimizer step's sum of token terms:
+    The ratio rho is taken against their stored log-probabilities. `loss_type` sets the denominator
+    of an optimizer step's sum of token terms:
       grpo     each datum by its own sampled tokens, then by the datums of the step (SCOPE, eq. 3)
       dapo     the sampled tokens of the step (SPELL's and MAE's token mean)
       dr_grpo  the datums of the step times `max_completion_tokens`, a constant (SPICE)
-      bnpo     each micro-batch by its own sampled tokens, then by the micro-batches: depends on
-               `micro_batch_size`
+      bnpo     each micro-batch by its own sampled tokens, then by the number of micro-batches: it
+               depends on `micro_batch_size`
 
-    Three other objectives share its settings. "likelihood" is supervised fine-tuning. "preference"
-    is DPO (Rafailov et al. 2023, eq. 7): -log sigmoid(m), averaged over the pairs of an optimizer
-    step whatever the loss type. The margin m is beta times the difference of two log-ratios of
-    policy and reference: that of the chosen reply minus that of the rejected one, over all their
-    tokens. "distillation" is the reverse KL to a teacher's stored log-probabilities of the sampled
-    tokens (`tasks.training.distillation`), with the loss type's denominator.
+    Three other objectives share these settings. "likelihood" is supervised fine-tuning.
+    "preference" is DPO (Rafailov et al. 2023, eq. 7): -log sigmoid(m), averaged over the pairs of
+    an optimizer step whatever the loss type. The margin m is beta times the difference of two
+    log-ratios of policy and reference: that of the chosen reply minus that of the rejected one,
+    each over all tokens of the reply. "distillation" is the reverse KL to a teacher's stored
+    log-probabilities of the sampled tokens (`tasks.training.distillation`), with the denominator
+    of the loss type.
     """
 
     objective: Objective = Field(
@@ -190,9 +191,9 @@ class GRPOSettings(_Frozen):
     )
 
     def decayed(self, num_updates: int) -> Self:
-        """The settings of a player's next update after `num_updates`.
+        """The settings of a player's next update after `num_updates` updates.
 
-        They have that update's own learning rate, and no decay.
+        They have that update's learning rate, and no decay.
 
         >>> base = GRPOSettings(learning_rate=0.5, decay_updates=4)
         >>> [base.decayed(n).learning_rate for n in range(6)]
@@ -250,7 +251,7 @@ class GRPOSettings(_Frozen):
 
     @property
     def depends_on_micro_batch(self) -> bool:
-        """Whether another `micro_batch_size` would be another loss.
+        """Whether another `micro_batch_size` would change the loss.
 
         >>> GRPOSettings(loss_type="bnpo").depends_on_micro_batch
         True
@@ -259,12 +260,12 @@ class GRPOSettings(_Frozen):
 
     @property
     def skips_zero_advantages(self) -> bool:
-        """Whether datums of advantage 0 need not be computed, as they have no gradient."""
+        """Whether datums of advantage 0 can be skipped, because they have no gradient."""
         return not self.beta and not self.entropy_coef and self.loss_type != "bnpo"
 
     @property
     def half_micro_batch(self) -> int:
-        """Half as many datums in a forward pass, pairs kept whole; 0 if there is no less.
+        """Half as many datums per forward pass, with pairs kept whole; 0 if it cannot be halved.
 
         >>> GRPOSettings(micro_batch_size=6).half_micro_batch
         3
@@ -303,7 +304,7 @@ class GRPOSettings(_Frozen):
 
 
 RESULT_FILE = "result.json"
-# most bytes per file of a policy: several files can be hashed and written in parallel
+# maximum bytes per file of a policy: several files can be hashed and written in parallel
 FILE_SIZE = 4_000_000_000
 
 
@@ -350,7 +351,7 @@ class UpdateJob(_Frozen):
 
     @property
     def positions(self) -> dict[str, Any]:
-        """What replaces values of the models' config.json."""
+        """The values that replace those of the models' config.json."""
         if self.yarn is None:
             return {}
         return self.yarn.settings(self.policy)
@@ -450,7 +451,7 @@ class RowScore(_Frozen):
 
 
 class UpdateResult(_Frozen):
-    """Where the new policy lies.
+    """The result of an update.
 
     `policy` is an HF folder, or a PEFT folder if an adapter was trained.
     """
@@ -466,7 +467,7 @@ class UpdateResult(_Frozen):
 
 
 class NonFiniteUpdateError(RuntimeError):
-    """A loss or gradient was NaN or infinite: nothing was written. The arguments keep the evidence.
+    """A loss or gradient was NaN or infinite, and nothing was written. The attributes say where.
 
     Attributes: step (1-based), loss, grad_norm, rollout_ids (the rollouts in micro-batches of
     non-finite loss; empty if only the gradient was not finite).

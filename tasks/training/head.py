@@ -2,8 +2,8 @@
 # pyright: reportPrivateImportUsage=false
 """A model's head, which scores tokens.
 
-On GPUs it gives float32 logits, as engines there do; on CPUs its tiles are small enough to reuse
-memory.
+On GPUs it returns float32 logits, as engines there do; on CPUs its tiles are small enough for
+memory to be reused.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from trl.trainer import grpo_trainer
 from trl.trainer import utils as trl_utils
 
 WIDEST = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE  # vocabulary entries in a tile
-REUSED = 32 << 20  # bytes: glibc's malloc returns larger blocks to the system when they are freed
+REUSED = 32 << 20  # bytes: glibc's malloc returns larger blocks to the system when freed
 _add_head = grpo_trainer.add_fused_lm_head
 
 
 def give_float32_logits() -> None:
-    """Have TRL's head multiply in float32.
+    """Make TRL's head multiply in float32.
 
     By default it rounds logits to the dtype of the arithmetic: in bfloat16, those around 20 to
-    eighths. The factors are rounded to bfloat16 before, as in an engine: GPUs multiply such numbers
+    eighths. The factors are rounded to bfloat16 first, as in an engine; GPUs multiply such numbers
     exactly as TF32.
     """
     grpo_trainer.add_fused_lm_head = _add_exact_head
@@ -40,16 +40,16 @@ def _add_exact_head(
 def fit_tiles(labels: torch.Tensor) -> None:
     """Set the width of the tiles in which TRL's head scores the labels that are not -100.
 
-    On GPUs it stays TRL's own.
+    On GPUs TRL's width is kept.
     """
     if labels.device.type == "cpu":
         trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = tile_width(int((labels != -100).sum()))
 
 
 def tile_width(tokens: int) -> int:
-    """Vocabulary entries in a tile.
+    """The number of vocabulary entries in a tile.
 
-    The largest power of two for which malloc reuses the memory of float32 tiles.
+    It is the largest power of two for which malloc reuses the memory of float32 tiles.
 
     >>> tile_width(1), tile_width(224), tile_width(1000), tile_width(100_000)
     (32768, 32768, 8192, 1024)

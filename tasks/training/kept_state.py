@@ -2,9 +2,9 @@
 # pyright: reportPrivateImportUsage=false
 """State kept in process memory from one update to the next.
 
-Kept are trained weights, optimizer states and the KL reference. The key of a state is the identity
-of the files that hold the same values on disk. What a process did not keep it reads from disk, with
-equal numbers.
+A process keeps trained weights, optimizer states and the KL reference. The key of a state is the
+identity of the files that hold the same values on disk. A process reads what it did not keep from
+disk, with the same values.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tasks.training.state import Share, part, parts, put
 log = logging.getLogger("selfplay")
 GOES_ON = "going on from what an update before this one left in memory"
 POSITIONS = ("max_position_embeddings", "rope_parameters")  # the keys of `Yarn.settings`
-SPARE = 0.2  # share of the host's memory that is left to others
-# (file name, inode, bytes, time of the last change in nanoseconds) of every file
+SPARE = 0.2  # share of the host's memory that is left to other processes
+# (file name, inode, bytes, time of last change in nanoseconds) of every file
 Identity = tuple[tuple[str, int, int, int], ...]
 
 
@@ -38,7 +38,7 @@ Identity = tuple[tuple[str, int, int, int], ...]
 class UnwrittenState:
     """A state that an update left in memory for `write`.
 
-    `policy` is the identity of its policy's files; `writes` and `weights` go to `Share.save`.
+    `policy` is the identity of its policy's files; `writes` and `weights` are for `Share.save`.
     """
 
     policy: Identity
@@ -96,9 +96,9 @@ def _make_room(tensors: list[torch.Tensor]) -> bool:
 
 
 def _copy(optimizer: Any) -> Share | None:
-    """The optimizer's state, copied to the host.
+    """The optimizer state, copied to the host.
 
-    None, in all processes, if one of them did not get the memory.
+    None in all processes if one of them did not get the memory.
     """
     if not _make_room(parts(optimizer)):
         return None
@@ -131,7 +131,7 @@ def take(*folders: Path | None) -> Share | None:
 def identity(*folders: Path) -> Identity:
     """The identity of all files in `folders`.
 
-    It survives publishing, which renames a folder above them.
+    Publishing does not change it, because that only renames a folder above them.
     """
     files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.is_file()]
     return tuple(_file_identity(file) for file in files)
@@ -159,7 +159,7 @@ def empty_model(
 
 
 def keep_references() -> None:
-    """Make TRL skip reading a KL reference's weights if `fill_reference` has them in memory."""
+    """Make TRL skip reading the KL reference's weights if `fill_reference` has them in memory."""
     grpo_trainer.create_model_from_path = _reference
 
 

@@ -1,15 +1,14 @@
 """A process of the trainer: `python -m tasks.training.member FILE_DESCRIPTOR`, or `HOST PORT` of
-the flow if that is on another machine; the environment then has the key of the connection.
+the flow if it is on another machine; the environment then has the key of the connection.
 
-It gets jobs and returns results through a pipe. If it gets a folder instead of a job, it writes
-there the optimizer state that the last job left in memory.
+It receives jobs and returns results through a pipe. If it receives a folder instead of a job, it
+writes the optimizer state that the last job left in memory to that folder.
 
-A process on a node is first asked for an address at which others can meet it, once it has started:
-a port that was free before the imports might be taken after them. Then it gets torchrun's
-variables, a dict.
+A process on a node, once started, is first asked for an address at which others can meet it: a port
+that was free before the imports might be taken after them. Then it receives torchrun's variables, a
+dict.
 
-Between jobs the GPU holds only what CUDA and NCCL keep: weights and moments wait in the host's
-memory.
+Between jobs the GPU holds only what CUDA and NCCL keep: weights and moments wait in host memory.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def serve(pipe: Connection) -> None:
     while True:
         try:
             request = pipe.recv()
-        except (EOFError, OSError):  # the flow has closed it, or its machine is gone
+        except (EOFError, OSError):  # the flow has closed the pipe, or its machine is gone
             return
         if request == ADDRESS:
             pipe.send(_free_address(pipe))
@@ -73,7 +72,7 @@ def serve(pipe: Connection) -> None:
 
 
 def _free_address(pipe: Connection) -> tuple[str, int]:
-    """The address at which this node reaches the flow, and a port of it that is free."""
+    """The address from which this node reaches the flow, and a free port at that address."""
     with socket.socket(fileno=os.dup(pipe.fileno())) as connection:
         host = connection.getsockname()[0]
     with socket.socket() as free:

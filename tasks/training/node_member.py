@@ -13,8 +13,8 @@ from tasks.training.environment import member_environment
 class NodeMember:
     """Process `rank` of `num_processes`, on a node, and the pipe to it.
 
-    It takes turns with an engine on the GPUs of a `seat`; without one, it waits for a node with
-    room. It has a log of its own beside `log_file`.
+    It takes turns with an engine on the GPUs of a `seat`; without a seat, it waits for a node with
+    room. It has its own log beside `log_file`.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class NodeMember:
         self.log_file = own_log
 
     def pids(self) -> tuple[str, int, int]:
-        """The node's name, the actor's process and the trainer's."""
+        """The node's name, the actor's process id and the trainer's."""
         return self._child.pids()
 
     def ended(self, out: Path) -> str:
-        """How it ended, after the end of its pipe."""
+        """How it ended, once its pipe has ended."""
         cause = self._child.ended()
         if self._child.is_lost:
             return f"the loss of its node or actor ({cause})"

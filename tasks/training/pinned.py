@@ -1,8 +1,8 @@
 """Copies of a GPU's tensors in pinned memory, many to a block.
 
 PyTorch rounds every pinned allocation up to a power of two: the state of an 8B model, copied tensor
-by tensor, would take 1.36 times its size. Blocks that are powers of two themselves, each filled
-with tensors, waste 2 % at most.
+by tensor, would take 1.36 times its size. Blocks whose sizes are powers of two, each filled with
+tensors, waste at most 2 %.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from dataclasses import dataclass
 import torch
 
 LARGEST = 1 << 32  # bytes of a block, unless one tensor needs more
-ALIGNED = 64  # bytes: any type may start there
+ALIGNED = 64  # bytes: an alignment that suits any type
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The blocks' bytes, and each tensor's place: the number of its block and its offset there."""
+    """The blocks' sizes in bytes, and each tensor's place: the number of its block, and its offset
+    there."""
 
     blocks: list[int]
     places: list[tuple[int, int]]
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> Layout:
-        """Place each tensor in the first block with room, given the tensors' bytes.
+        """Place each tensor in the first block with room, given the tensors' sizes in bytes.
 
-        A new block is the larger of two powers of two: what is still to be placed, rounded down,
-        and the tensor, rounded up.
+        The size of a new block is the larger of two powers of two: the bytes not placed yet,
+        rounded down, and the tensor's size, rounded up.
 
         >>> Layout.of([640, 64, 400])
         Layout(blocks=[1024, 512], places=[(0, 0), (0, 640), (1, 0)])
@@ -54,7 +55,7 @@ class Layout:
 
 
 def on_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Pinned copies of tensors on a GPU; others as they are."""
+    """Pinned copies of the tensors on a GPU; other tensors as they are."""
     moved = iter(copies([tensor for tensor in tensors if tensor.is_cuda]))
     return [next(moved) if tensor.is_cuda else tensor for tensor in tensors]
 
@@ -73,7 +74,7 @@ def copies(tensors: Sequence[torch.Tensor], pin: bool = True) -> list[torch.Tens
 
 
 def bytes_to_allocate(tensors: Sequence[torch.Tensor]) -> int:
-    """What `on_host` would ask the host for: PyTorch keeps freed blocks, and uses them again."""
+    """The bytes that `on_host` would newly allocate: PyTorch keeps freed blocks and reuses them."""
     sizes = [tensor.nbytes for tensor in tensors if tensor.is_cuda]
     if not sizes:
         return 0

@@ -34,7 +34,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def write_whole(model: Any, folder: Path, dtype: torch.dtype | None) -> None:
-    """Write a model or an adapter that this process has whole, rounded to a `dtype` if given."""
+    """Write a model or an adapter that this process holds whole, rounded to `dtype` if given."""
     weights = None
     if dtype:
         weights = _whole_weights(model, dtype)
@@ -44,8 +44,8 @@ def write_whole(model: Any, folder: Path, dtype: torch.dtype | None) -> None:
 def write_sharded(model: Any, folder: Path, dtype: torch.dtype, accelerator: Accelerator) -> None:
     """Write a model whose weights are sharded, rounded to `dtype`; all processes take part.
 
-    Each gathers and writes some layers, never part of one: saving may merge a layer's weights under
-    other names. Raises OSError if fewer bytes were written than the weights have.
+    Each process gathers and writes some layers, but never part of one: saving may merge a layer's
+    weights under other names. Raises OSError if fewer bytes were written than the weights have.
     """
     rank = accelerator.process_index
     owners = _owners(model, dtype, accelerator.num_processes)
@@ -74,7 +74,7 @@ def _write_part(model: Any, folder: Path, weights: Tensors) -> None:
 def _whole_weights(
     model: torch.nn.Module, dtype: torch.dtype, kept: set[str] | None = None
 ) -> Tensors:
-    """A model's weights, or only the `kept` ones, rounded; tied weights stay one tensor.
+    """A model's weights, or only those in `kept`, rounded; tied weights stay one tensor.
 
     If they are sharded, all processes take part.
     """
@@ -97,8 +97,8 @@ def _whole_weights(
 def _owners(model: torch.nn.Module, dtype: torch.dtype, num_ranks: int) -> dict[str, int]:
     """Which process writes each weight.
 
-    Each gets about equal bytes; tied weights, and the weights of a layer, stay together. A model
-    that fits into one file is written by the first process.
+    The processes get about equal bytes; tied weights, and the weights of a layer, stay together. A
+    model that fits into one file is written by the first process.
     """
     parts: defaultdict[str, list[str]] = defaultdict(list)
     sizes: Counter[str] = Counter()
@@ -110,7 +110,7 @@ def _owners(model: torch.nn.Module, dtype: torch.dtype, num_ranks: int) -> dict[
             part_of[id(value)] = layer[1] if layer else name
         part = part_of[id(value)]
         parts[part].append(name)
-        # also 0, so that `sizes` has the parts in the order of `parts`
+        # add even 0, so that `sizes` has the order of `parts`
         sizes[part] += value.numel() * dtype.itemsize if is_new else 0
     total = sizes.total()
     if total < FILE_SIZE:
@@ -146,7 +146,7 @@ def _merge(folder: Path) -> None:
 
 
 def finish(folder: Path, policy: Path, dtype: str) -> None:
-    """Undo what Trainer adds to a policy: special tokens that it aligned in the configs."""
+    """Undo Trainer's change to a policy: special tokens that it aligned in the configs."""
     for file in {f for pattern in KEPT_FILES for f in policy.glob(pattern) if f.is_file()}:
         shutil.copyfile(file, folder / file.name)
     config = json.loads((policy / "config.json").read_text())

@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 
 @dataclass(frozen=True)
 class PairSums:
-    """Sums over pairs: their number, margins, margins above 0, and rewards of both replies.
+    """Sums over pairs: their number, margins, margins above 0, and the rewards of both replies.
 
     `values` has shape (5,).
     """
@@ -43,7 +43,7 @@ class PairSums:
 
     @property
     def rejected_reward(self) -> float | None:
-        """The same of the rejected replies."""
+        """The same for the rejected replies."""
         return self._mean(4)
 
     def _mean(self, position: int) -> float | None:
@@ -64,8 +64,8 @@ def preference_loss(
     """The sum of -log sigmoid(m) over the real pairs, and their sums.
 
     Rows 0 and 1 are the chosen and the rejected reply of the first pair. `logps` and
-    `reference_logps` are natural log-probabilities of tokens, (B, T); `sampled` marks those that
-    count, (B, T); `is_real` the pairs that are not filling, (B / 2,). The margin m is
+    `reference_logps` are natural log-probabilities of tokens, (B, T); `sampled` marks the tokens
+    that count, (B, T); `is_real` marks the pairs that are not padding, (B / 2,). The margin m is
     beta * ((log p - log p_ref) of the chosen reply - the same of the rejected one), in nats.
     """
     rewards = beta * ((logps - reference_logps) * sampled).sum(dim=1)

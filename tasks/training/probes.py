@@ -1,4 +1,4 @@
-"""The trainer's scores of some rows before and after an update, to compare engines with it."""
+"""The rows that the trainer scores before and after an update, to compare engines with it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MOST = 8
 
 
 def probed_rows(datums: Datums, temperature: float) -> list[int]:
-    """Rows of the shorter half, spread over its lengths; the same in all processes.
+    """Rows from the shorter half, spread over its lengths; the same in all processes.
 
-    Empty if rollouts were sampled at a `temperature` other than 1: engines score at 1.
+    Empty if rollouts were sampled at a `temperature` other than 1, since engines score at 1.
     """
     if temperature != 1:
         return []

@@ -13,7 +13,7 @@ from trl.trainer import grpo_trainer
 
 # Accelerate's own policy sums gradients in bfloat16 and rounds outputs to it. An `output_dtype` of
 # float32 would apply to every layer and double what checkpointing keeps; log-probabilities are
-# float32 without it, from TRL's head.
+# float32 even without it, because TRL's head makes them so.
 SHARDED_BFLOAT16 = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
 
 _prepare_whole = grpo_trainer.prepare_fsdp
@@ -24,8 +24,8 @@ EMPTY = "holds_nothing"  # attribute of a parameter that is filled once it is sh
 def shard_references_by_layer() -> None:
     """Make TRL shard a KL reference layer by layer.
 
-    By default TRL makes it one unit, which every forward pass gathers whole and holds twice for a
-    moment: 31 GiB for 8B parameters in bfloat16.
+    By default TRL makes it a single unit, which every forward pass gathers whole and briefly holds
+    twice: 31 GiB for 8B parameters in bfloat16.
     """
     grpo_trainer.prepare_fsdp = _prepare_by_layer
 

@@ -1,12 +1,12 @@
 # transformers types its registry of attention functions loosely.
 # pyright: reportArgumentType=false, reportIndexIssue=false
-"""Compute the answers to one prompt as one row: the prompt once, then every answer.
+"""Compute all answers to a prompt as one row: the prompt once, then every answer.
 
 No answer attends to another. A packed row is the prompt without its last token, then for each
 answer that token and the answer without its own last token: one position per prediction. An
-answer's positions continue from the prompt's. Gradients of the prompt's keys and values add up over
-the answers, so the update equals that of one row per answer. A prompt p q r with the answers a b
-and x y z becomes
+answer's positions continue those of the prompt. Gradients of the prompt's keys and values add up
+over the answers, so the update equals that of one row per answer. A prompt p q r with the answers
+a b and x y z becomes
 
     input_ids     p q   r a   r x y
     shift_labels  . .   a b   x y z
@@ -24,7 +24,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-# tokens: the answers to longer prompts attend to them together, on CPUs; shorter ones gain a tenth
+# prompt tokens from which, on CPUs, the answers attend to the prompt together: shorter ones gain
+# only a tenth
 LONG = 2048
 _attend_plainly = ALL_ATTENTION_FUNCTIONS["sdpa"]
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -34,9 +35,9 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 class PackedRow:
     """Where prompt and answers lie in a packed row.
 
-    `prefix` is the number of the prompt's tokens without its last, `answers` the number of each
-    answer's tokens; `attended` counts the layers that used it. Not a dataclass: FSDP2 would give
-    every layer a copy of it, and count nothing here.
+    `prefix` is the number of the prompt's tokens without its last, `answers` the number of tokens
+    of each answer; `attended` counts the layers that used the row. It is not a dataclass: FSDP2
+    would give every layer a copy, and nothing would be counted here.
     """
 
     def __init__(self, prefix: int, answers: tuple[int, ...]) -> None:
@@ -46,11 +47,12 @@ class PackedRow:
 
     @classmethod
     def of(cls, prompt_tokens: int, answer_tokens: Sequence[int]) -> PackedRow:
-        """A row of one prompt and its answers, given their lengths in tokens."""
+        """The row of one prompt and its answers, given their lengths in tokens."""
         return cls(prompt_tokens - 1, tuple(answer_tokens))
 
     def pack(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The model's inputs of one row, from rows and labels (G, P + T) padded on the right.
+        """The model's inputs for one packed row, from rows and labels (G, P + T) padded on the
+        right.
 
         Labels are shifted: each stands where it is predicted.
         """
@@ -72,7 +74,7 @@ class PackedRow:
         }
 
     def unpack(self, values: torch.Tensor, width: int) -> torch.Tensor:
-        """Values of the packed row's positions, (1, S), as rows (G, width) of the answers' tokens.
+        """Values at the packed row's positions, (1, S), as rows (G, width) of the answers' tokens.
 
         Places beyond an answer's end are 0.
         """
@@ -82,7 +84,7 @@ class PackedRow:
 
 
 def understand_packed_rows() -> None:
-    """Make transformers' attention ("sdpa") use a model's keyword argument `packed`."""
+    """Make transformers' attention ("sdpa") use the model's keyword argument `packed`."""
     ALL_ATTENTION_FUNCTIONS["sdpa"] = _attend
 
 
@@ -96,7 +98,7 @@ def _attend(
     packed: PackedRow | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention with transformers' signature, also for packed rows.
+    """Attention with transformers' signature that also handles packed rows.
 
     Queries (1, heads, S, d), keys and values with fewer heads -> (1, S, heads, d).
     """
@@ -107,8 +109,8 @@ def _attend(
     # bias object.
     query = query.to(value.dtype)
     key = key.to(value.dtype)
-    # CUDA's flash kernel takes fewer key heads than query heads; for the others the key heads are
-    # repeated.
+    # CUDA's flash kernel accepts fewer key heads than query heads; for the other kernels, key heads
+    # are repeated.
     grouped = query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
     if not grouped:
         key, value = (repeat_kv(t, query.shape[1] // t.shape[1]) for t in (key, value))
@@ -137,12 +139,13 @@ def _attend(
 
 
 class AttendTogether(torch.autograd.Function):
-    """Attention of all answers to the prompt in one product, joined with each answer's to itself.
+    """Attention of all answers to the prompt in one product, joined with that of each answer to
+    itself.
 
     The two softmaxes are joined by their normalisers, and the backward pass of each part takes the
     joint output and normaliser, which makes its gradients exact (as in ring attention, arXiv
-    2310.01889). On CPUs that is twice as fast as a product per answer over keys that begin with the
-    prompt's.
+    2310.01889). On CPUs this is twice as fast as one product per answer over keys that begin with
+    those of the prompt.
     """
 
     @staticmethod
@@ -161,7 +164,7 @@ class AttendTogether(torch.autograd.Function):
         The first three tensors are the answers', (1, heads, A, d); the prompt's are (1, heads, P,
         d).
         """
-        # the product of no tokens is an arithmetic error in this kernel
+        # a product over no tokens is an arithmetic error in this kernel
         answers = tuple(filter(None, answers))
         to_prompt, prompt_z = _flash(query, prompt_key, prompt_value, 0.0, False, scale=scale)
         split = zip(*(t.split(answers, dim=2) for t in (query, key, value)), strict=True)
@@ -176,8 +179,8 @@ class AttendTogether(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Gradients of the five tensors of `forward`, given that of its output; None for the
-        rest."""
+        """The gradients of the five tensors of `forward`, given that of its output; None for the
+        other arguments."""
         query, key, value, prompt_key, prompt_value, output, z = ctx.saved_tensors
         to_prompt = _flash_backward(
             grads[0], query, prompt_key, prompt_value, output, z, 0.0, False, scale=ctx.scale

@@ -2,7 +2,7 @@
 # pyright: reportPrivateImportUsage=false
 """An optimizer's state and the weights it trains, in memory and in a folder.
 
-Where weights are sharded, each process has its share of both.
+If weights are sharded, each process has its share of both.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tasks.training import pinned
 
 OPTIMIZER_FILE = "optimizer.pt"
 WEIGHTS_FILE = "weights.pt"
-METADATA = ".metadata"  # of a sharded state
-WRITERS = 4  # threads per process, one file each, so that the files can be hashed in parallel, too
+METADATA = ".metadata"  # file of a sharded state
+WRITERS = 4  # threads per process, one file each, so that the files can also be hashed in parallel
 Tensors = dict[str, torch.Tensor]
 
 
@@ -36,7 +36,7 @@ Tensors = dict[str, torch.Tensor]
 class Share:
     """This process's part of each trained parameter and of its moments, in the optimizer's order.
 
-    `layouts` say how the parameter is sharded (None: it is not); `groups` are the optimizer's
+    `layouts` say how each parameter is sharded (None: it is not); `groups` are the optimizer's
     settings.
     """
 
@@ -75,9 +75,9 @@ class Share:
     def save(self, folder: Path, *, writes: bool, weights: bool) -> None:
         """Write moments and step counts to `folder`.
 
-        With `weights` it writes the weights as well, which the policy's files round.
+        With `weights`, also write the weights, which are rounded in the policy's files.
 
-        If parameters are sharded, every process writes its share; else only the process that
+        If parameters are sharded, every process writes its share; otherwise only the process with
         `writes`.
 
         Raises OSError if a part was not written.
@@ -131,14 +131,14 @@ def parts(optimizer: Any) -> list[torch.Tensor]:
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, copied if it shares its memory with others: `torch.save` would write them all."""
+    """The tensor, copied if it shares memory with others, which `torch.save` would also write."""
     if tensor.untyped_storage().nbytes() > tensor.nbytes:
         return tensor.clone()
     return tensor
 
 
 def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
-    """Set a parameter's local part; on the host it takes over the tensor without a copy."""
+    """Set a parameter's local part; on the host, it takes over the tensor without a copy."""
     if isinstance(parameter, DTensor) or parameter.device != values.device:
         part(parameter).copy_(values)
     else:
@@ -150,7 +150,7 @@ def load(optimizer: Any, folder: Path) -> None:
     """Read what `Share.save` wrote, from any number of processes.
 
     The optimizer keeps its learning rate and decay. Raises ValueError if the state was sharded and
-    the parameters are not, or the other way round.
+    the parameters are not, or vice versa.
     """
     trained = list(parameters(optimizer))
     if _is_sharded(trained) != (folder / METADATA).exists():
@@ -180,7 +180,7 @@ def _load_whole(optimizer: Any, folder: Path) -> None:
 
 
 def _load_sharded(optimizer: Any, folder: Path) -> None:
-    # `sharded.load` fills tensors that are there: make the moments first
+    # `sharded.load` fills existing tensors: make the moments first
     is_fused = optimizer.param_groups[0].get("fused")
     for parameter in parameters(optimizer):
         optimizer.state[parameter] = {
@@ -196,7 +196,7 @@ def _load_sharded(optimizer: Any, folder: Path) -> None:
 
 
 def _check_written(written: Metadata, folder: Path) -> None:
-    """Raise OSError if a part is missing: torch drops the errors of its writing threads."""
+    """Raise OSError if a part is missing: torch drops the errors of its writer threads."""
     tensors = written.state_dict_metadata.values()
     num_parts = sum(len(t.chunks) for t in tensors if isinstance(t, TensorStorageMetadata))
     num_written = len(written.storage_data)
@@ -205,7 +205,7 @@ def _check_written(written: Metadata, folder: Path) -> None:
 
 
 def _laid_out(value: torch.Tensor, layout: DTensorSpec | None) -> torch.Tensor:
-    """A process's part as the whole, sharded tensor; step counts are equal everywhere."""
+    """A process's part as the whole, sharded tensor. Step counts are equal everywhere."""
     if layout is None or value.dim() == 0:
         return value
     return DTensor(value, layout, requires_grad=False)

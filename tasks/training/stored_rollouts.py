@@ -2,9 +2,9 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false, reportCallIssue=false, reportReturnType=false
 # pyright: reportOperatorIssue=false, reportPrivateImportUsage=false
-"""TRL's GRPOTrainer on stored rows: it neither generates nor rewards.
+"""TRL's GRPOTrainer on stored rows: it neither generates rollouts nor computes rewards.
 
-TRL computes the loss, except those of preferences and of distillation, which are in
+TRL computes the loss, except for those of preferences and distillation, which are in
 `tasks.training.preference` and `tasks.training.distillation`.
 """
 
@@ -35,8 +35,8 @@ from tasks.training.shared_prompts import PackedRow, understand_packed_rows
 
 # a token is far if the policy finds it at least twice, or at most half, as likely as the sampler
 FAR = math.log(2)
-# Without Triton, TRL's head scores every position to give compilers fixed shapes: a quarter of a
-# step's time on CPU.
+# Without Triton, TRL's head scores every position to give compilers fixed shapes, which takes a
+# quarter of a step's time on CPUs.
 trl_utils._use_triton = lambda device: True
 understand_packed_rows()
 
@@ -49,11 +49,11 @@ class StepSums:
     sampler_kl: torch.Tensor  # k3 of sampler and policy
     far: torch.Tensor  # the number of far tokens
     kl: torch.Tensor  # k3 of policy and reference
-    # the weighted term of the loss: that KL; -A * log p in SFT; the gap to the teacher in
-    # distillation
+    # the weighted term of the loss: the KL to the reference; -A * log p in SFT; the gap to the
+    # teacher in distillation
     weighted: torch.Tensor
     bonus: torch.Tensor  # the weighted entropy of the loss
-    non_finite: torch.Tensor  # not over tokens: the number of losses that are not finite
+    non_finite: torch.Tensor  # the number of losses (not tokens) that are not finite
 
     @classmethod
     def zero(cls, device: torch.device) -> Self:
@@ -86,10 +86,10 @@ class StoredRolloutsTrainer(GRPOTrainer):
     scored before and after the update (`row_scores`). The optimizer continues from a `share` in
     memory, else from the state in the folder `optimizer_state`, else from a fresh state.
 
-    With `on_policy` the policy's own log-probabilities are the old ones, as in TRL if none are
-    given; the stored ones then only measure the ratio. SFT (the objective "likelihood") does the
-    same in every optimizer step: rho * A then has the gradient of A * log p, and the reported loss
-    is the mean of -A * log p. Preferences and distillation have losses of their own.
+    With `on_policy`, the policy's own log-probabilities serve as the old ones, as in TRL if none
+    are given; the stored ones then only measure the ratio. SFT (the objective "likelihood") does
+    the same in every optimizer step: rho * A then has the gradient of A * log p, and the reported
+    loss is the mean of -A * log p. Preferences and distillation have their own losses.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class StoredRolloutsTrainer(GRPOTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # TRL was given 0 if the reference's log-probabilities are stored, so as not to load it
+        # TRL got 0 if the reference's log-probabilities are stored, so that it loads no reference
         self.beta = settings.beta
-        self._bonus_coef = settings.entropy_coef  # TRL was given 0: its mean is over micro-batches
+        self._bonus_coef = settings.entropy_coef  # TRL got 0: its mean is over micro-batches
         self.remove_callback(PrinterCallback)
-        # For extremes that nothing here reads, TRL gathers a number per row: where processes have
+        # TRL gathers a number per row to report extremes that nothing here reads. If processes have
         # different numbers of answers to a prompt, NCCL would wait forever.
         self.accelerator.gather = _own
         if self.is_deepspeed_enabled:
@@ -131,7 +131,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._on_policy = settings.on_policy or self._sft
         self._of_pairs = settings.objective == "preference"
         self._of_teacher = settings.objective == "distillation"
-        # the rows of SFT and of preferences may be of other policies, or of nobody
+        # the rows of SFT and of preferences may come from other policies, or from none
         self._is_of_sampler = settings.objective in ("clipped", "distillation")
         self._pairs = PairSums.zero(self.accelerator.device)
         self.steps: list[StepMetrics] = list(steps_done)
@@ -180,7 +180,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return inputs
 
     def row_scores(self) -> tuple[RowScore, ...]:
-        """The probed rows' scores, after the update; all processes score the same rows."""
+        """The scores of the probed rows, after the update; all processes score the same rows."""
         return tuple(
             RowScore(row=row, logprob=score, before=self._scores_before.get(row))
             for row, score in self._scores().items()
@@ -200,7 +200,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
     def _token_logps(self, model: Any, rows: dict) -> torch.Tensor:
         """Log-probabilities of the rows' sampled tokens under `model`, (B, T); 0 at other tokens.
 
-        `_sampled` and `_packed` are those of the rows.
+        `_sampled` and `_packed` must be those of the rows.
         """
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
@@ -211,7 +211,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
     def _reference_logps(self, inputs: dict) -> torch.Tensor:
         """Log-probabilities under the reference policy, (B, T).
 
-        The reference is a model of its own, or the policy with its adapter off.
+        The reference is a separate model, or the policy with its adapter disabled.
         """
         if self.ref_model is None:
             model = self.model
@@ -230,9 +230,9 @@ class StoredRolloutsTrainer(GRPOTrainer):
         logits_to_keep: int,
         **_: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        """As TRL's, but the head scores sampled tokens only.
+        """As TRL's, but the head scores only sampled tokens.
 
-        Tokens that a prompt or a tool put between them get 0.
+        Tokens between them that come from a prompt or a tool get 0.
         """
         labels = torch.full_like(input_ids, -100)
         labels[:, -logits_to_keep:] = input_ids[:, -logits_to_keep:].masked_fill(
@@ -278,7 +278,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return loss
 
     def _clipped_loss(self, model: Any, inputs: dict) -> torch.Tensor:
-        """TRL's loss less the entropy bonus, this micro-batch's part of the optimizer step's
+        """TRL's loss minus the entropy bonus: this micro-batch's part of the optimizer step's
         mean."""
         trl_inputs = dict(inputs)
         if self._on_policy:
@@ -294,14 +294,14 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return loss - self._bonus_coef * bonus * self.accelerator.num_processes
 
     def _distillation_loss(self, model: Any, inputs: dict) -> torch.Tensor:
-        """The reverse KL to the teacher, this micro-batch's part of the optimizer step's mean."""
+        """The reverse KL to the teacher: this micro-batch's part of the optimizer step's mean."""
         logps = self._token_logps(model, inputs)
         terms = reverse_kl(logps, inputs["ref_per_token_logps"]).masked_fill(~self._sampled, 0)
         # processes average their gradients
         return (terms * inputs["token_weight"]).sum() * self.accelerator.num_processes
 
     def _preference_loss(self, model: Any, inputs: dict) -> torch.Tensor:
-        """The mean of DPO's loss over the pairs of the optimizer step, this micro-batch's part."""
+        """DPO's loss: this micro-batch's part of the mean over the optimizer step's pairs."""
         logps = self._token_logps(model, inputs)
         loss_sum, sums = preference_loss(
             logps,
@@ -359,8 +359,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
             self._at_fault += inputs["rollout_ids"]
 
     def _kl_factor(self, log_ratio: torch.Tensor) -> torch.Tensor:
-        """What `use_bias_correction_kl` multiplies KL terms by, (B, T) or (B, 1): rho as TRL's loss
-        has it, from `log_ratio`, which is 0 at tokens that were not sampled."""
+        """The factor by which `use_bias_correction_kl` multiplies KL terms, (B, T) or (B, 1): rho
+        as in TRL's loss, from `log_ratio`, which is 0 at tokens that were not sampled."""
         if self._on_policy:
             return torch.ones_like(log_ratio)
         if self.importance_sampling_level == "sequence":
@@ -369,7 +369,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return torch.exp(log_ratio)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """The last point before the optimizer steps, where a loss or gradient can still be refused.
+        """Reject a non-finite loss or gradient, at the last point before the optimizer steps.
 
         All processes see the same sums, and raise NonFiniteUpdateError together.
         """
@@ -443,9 +443,9 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._keep_step()
 
     def _mean(self, name: str, total: int, weight: str) -> float | None:
-        """TRL's means over micro-batches, weighed by their `weight`, over `total`.
+        """TRL's means over micro-batches, weighted by their `weight`, over `total`.
 
-        None of what TRL did not measure: all of these in an update on preferences or a teacher.
+        None if TRL did not measure them, as in all updates on preferences or a teacher.
         """
         values = self._metrics["train"][name]
         if not total or not values:
@@ -455,14 +455,14 @@ class StoredRolloutsTrainer(GRPOTrainer):
     def _clip_mean(self, side: str, tokens: int, rows: int) -> float | None:
         """The clipped share of tokens, or of rows at sequence level.
 
-        At sequence level TRL's mean includes rows of no weight, which are never clipped.
+        At sequence level TRL's mean includes rows without weight, which are never clipped.
         """
         if self.importance_sampling_level == "token":
             return self._mean(f"clip_ratio/{side}_mean", tokens, "tokens")
         return self._mean(f"clip_ratio/{side}_mean", rows, "slots")
 
     def _keep_step(self) -> None:
-        """Leave a checkpoint if the last one is old and another optimizer step follows."""
+        """Write a checkpoint if the last one is old and another optimizer step follows."""
         if self._checkpoints is None or self.state.global_step >= self.args.max_steps:
             return
         is_old = torch.tensor(
@@ -490,12 +490,12 @@ class StoredRolloutsTrainer(GRPOTrainer):
             policy_files.write_whole(self.model, folder, dtype)
 
     def save_optimizer(self, folder: Path) -> None:
-        """Write the optimizer's state, with the float32 weights where the policy rounds them."""
+        """Write the optimizer state, with the float32 weights if the policy rounds them."""
         share = state.Share.of(self.optimizer, on_host=False)
         share.save(folder, writes=self.args.should_save, weights=self._rounds)
 
     def keep_optimizer(self, policy: Path) -> bool:
-        """Keep the optimizer's state in memory, to be written later.
+        """Keep the optimizer state in memory, to be written later.
 
         Returns False if there is no room.
         """
@@ -514,9 +514,9 @@ def _own(values: torch.Tensor) -> torch.Tensor:
 
 
 def _peak_bytes() -> int:
-    """Peak bytes of tensors on this process's GPU since the last step.
+    """The peak bytes of tensors on this process's GPU since the last step.
 
-    Without a GPU, the process's own peak memory.
+    Without a GPU, the peak memory of the process.
     """
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated()

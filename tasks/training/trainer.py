@@ -3,8 +3,8 @@
 # pyright: reportOptionalMemberAccess=false
 """Update a policy with TRL on stored rollouts: GRPO, SFT, DPO, or distillation.
 
-TRL does the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP;
-`stored_rollouts` gives it the stored tensors in place of generation and rewards. Call `train(job)`,
+TRL handles the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP;
+`stored_rollouts` gives it the stored tensors in place of generation and rewards. Call `train(job)`
 any number of times in one process, or run one of
 
     python -m tasks.training.trainer JOB.json
@@ -76,19 +76,19 @@ shard_references_by_layer()
 move_no_empty_weights()
 kept_state.keep_references()
 head.give_float32_logits()
-# transformers collects garbage before every update. What the imports made never is garbage, and to
-# look through it takes 0.2 s.
+# transformers collects garbage before every update. Objects made by the imports are never garbage,
+# and scanning them takes 0.2 s.
 gc.freeze()
 
 
 def train(job: UpdateJob) -> UpdateResult:
     """Train `job.policy` on `job.batch`; write the new policy and optimizer state under `job.out`.
 
-    Every process of a distributed run calls this and gets the result. The caller publishes
-    `job.out`, where this makes `policy/` (HF or PEFT folder) and `optimizer/`.
+    Every process of a distributed run calls this and gets the result. `job.out`, which the caller
+    publishes, then has `policy/` (an HF or PEFT folder) and `optimizer/`.
 
     Raises:
-        ValueError: a bad batch, path or setting, before any weights are loaded.
+        ValueError: a bad batch, path or setting; raised before any weights are loaded.
         NonFiniteUpdateError: a loss or gradient was not finite; nothing was written.
     """
     started = time.perf_counter()
@@ -121,7 +121,7 @@ def train(job: UpdateJob) -> UpdateResult:
 
 
 def check_job(job: UpdateJob, datums: Datums) -> None:
-    """Refuse a job that cannot work, before weights are loaded.
+    """Reject a job that cannot work, before weights are loaded.
 
     Raises:
         ValueError: says what is wrong, where, and what to do.
@@ -163,7 +163,7 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
 def build_trainer(
     job: UpdateJob, datums: Datums, done: Checkpoint | None = None
 ) -> StoredRolloutsTrainer:
-    """Load the weights, and lay out the stored rows as this process's micro-batches.
+    """Load the weights, and arrange the stored rows in this process's micro-batches.
 
     Steps that the checkpoint `done` already has are left out.
     """
@@ -185,14 +185,14 @@ def build_trainer(
         optimizer_steps=settings.optimizer_steps,
         micro_batch_size=settings.micro_batch_size,
         num_processes=args.world_size,
-        # bnpo weighs micro-batches equally, so their members matter
+        # bnpo weights micro-batches equally, so their members matter
         by_length=settings.loss_type != "bnpo" or settings.objective == "preference",
         skip_zero_advantages=settings.skips_zero_advantages,
         shared_prompt_tokens=settings.shared_prompt_tokens,
         pairs=settings.objective == "preference",
     )
     args.gradient_accumulation_steps = layout.accumulation_steps
-    # one generation batch a step: see dapo in TRL
+    # one generation batch per step: see dapo in TRL
     args.steps_per_generation = layout.accumulation_steps
     constant = settings.max_completion_tokens or 1
     probed = probed_rows(datums, settings.temperature)
@@ -224,7 +224,7 @@ def build_trainer(
 def _start(
     job: UpdateJob, done: Checkpoint | None, adapter: Path | None
 ) -> tuple[Any, Share | None]:
-    """The model, and the share in memory that fills it.
+    """The model, and the share in memory that will fill it.
 
     Weights that are in memory are not read from disk.
     """
@@ -285,14 +285,14 @@ def grpo_config(settings: GRPOSettings, out: Path, positions: dict[str, Any]) ->
     sharded = _is_sharded(settings)
     bfloat16 = settings.dtype == "bfloat16"
     # How TRL loads the KL reference. By default its dtype is that of the policy, which trains in
-    # float32. None if there is nothing to set: TRL warns of this argument if the policy is an
+    # float32. None if there is nothing to set: TRL warns about this argument if the policy is an
     # object.
     reference: dict[str, Any] | None = dict(positions)
     if bfloat16:
         reference["dtype"] = "bfloat16"
     if settings.lora or not reference:
         reference = None
-    # Accelerate sets it when a process shards weights, and would shard an adapter's base after that
+    # Accelerate sets it when a process shards weights, and would then shard an adapter's base
     if not sharded:
         os.environ.pop("ACCELERATE_USE_FSDP", None)
     args = GRPOConfig(
@@ -312,16 +312,16 @@ def grpo_config(settings: GRPOSettings, out: Path, positions: dict[str, Any]) ->
         beta=settings.beta,
         use_bias_correction_kl=settings.use_bias_correction_kl,
         importance_sampling_level=settings.importance_sampling_level,
-        # by default a mixture of experts gets a further loss, that of its config
+        # by default a mixture of experts gets an additional loss, set by its config
         router_aux_loss_coef=0.0,
         temperature=settings.temperature,
         max_completion_length=settings.max_completion_tokens or 1,
-        num_generations=2,  # TRL refuses 1; advantages are given, so it is not used
+        num_generations=2,  # TRL rejects 1; advantages are given, so it is not used
         steps_per_generation=2,
         max_steps=settings.optimizer_steps,
         per_device_train_batch_size=settings.micro_batch_size,
         bf16=bfloat16,
-        # of the head alone: see `tasks.training.head`
+        # only for the head: see `tasks.training.head`
         tf32=(cuda and bfloat16) or None,
         model_init_kwargs=reference,
         disable_dropout=True,
@@ -334,8 +334,8 @@ def grpo_config(settings: GRPOSettings, out: Path, positions: dict[str, Any]) ->
         report_to="none",
         disable_tqdm=True,
         fsdp=sharded,
-        # Otherwise every process keeps whole float32 gradients until the last micro-batch: 33 GB
-        # for 8B parameters.
+        # otherwise every process keeps full float32 gradients until the last micro-batch: 33 GB for
+        # 8B parameters
         accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": sharded}},
     )
     if args.fsdp_plugin_args and args.bf16:
@@ -350,15 +350,15 @@ def _has_gpu() -> bool:
 def _is_sharded(settings: GRPOSettings) -> bool:
     """Whether FSDP2 shards the weights.
 
-    Training full weights takes 16 bytes a parameter, gradients and Adam's moments included, so
+    Training full weights takes 16 bytes per parameter, including gradients and Adam's moments, so
     several GPUs share them.
     """
     return _has_gpu() and settings.lora is None and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def main(argv: list[str]) -> int:
-    """Train the job of a JSON file (`UpdateJob`); the first process writes the result to `job.out`.
-    Returns the exit status, 2 for any other number of arguments. Raises what `train` raises."""
+    """Train the job in a JSON file (`UpdateJob`); the first process writes the result to `job.out`.
+    Returns the exit status, 2 unless there is exactly one argument. Raises what `train` raises."""
     if len(argv) != 1:
         print("usage: python -m tasks.training.trainer JOB.json", file=sys.stderr)
         return 2
