@@ -1,6 +1,6 @@
 """One conversation: its turns so far, and what is said next.
 
-Sampled ids are never tokenised again: text between turns is tokenised on its own and appended.
+Sampled ids are never retokenised: text between turns is tokenised separately and appended.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from tasks.rollouts.searches import Hits, Searches
 from warehouse.schemas import PromptRow, Turn
 
 SENTINEL = "sentinelturn"
-# What chat templates that state the date are told: with today's, a run that is resumed tomorrow
-# would sample from other prompts.
+# The date given to chat templates that state it: with today's date, a run resumed tomorrow would
+# sample from different prompts.
 PROMPT_DATE = date(2025, 1, 1)
 
 
@@ -68,15 +68,15 @@ class Talk:
         self._prompt_ids: tuple[Any, list[int]] = (None, [])
 
     def start(self, prompt: PromptRow, sample: int, seed: int) -> Conversation:
-        """Begin conversation number `sample` of a prompt, of which nothing is sampled yet. `seed`
-        is the call's; the conversation's derives from it. A prompt over the dialogue's limit ends
-        it with an error."""
+        """Begin conversation number `sample` of a prompt, without sampling anything yet. `seed` is
+        the call's; the conversation's own derives from it. A prompt over the dialogue's limit ends
+        the conversation with an error."""
         messages = [
             {"role": m["role"], "content": self.without_markup(m["content"])}
             for m in prompt["messages"]
         ]
         own = seed_from(seed, prompt["prompt_id"], sample)
-        if self._prompt_ids[0] != prompt["prompt_id"]:  # samples of one prompt follow each other
+        if self._prompt_ids[0] != prompt["prompt_id"]:  # samples of a prompt are consecutive
             self._prompt_ids = prompt["prompt_id"], self.opening(messages)
         conversation = Conversation(prompt, sample, own, messages, list(self._prompt_ids[1]))
         limit = self.dialogue.prompt_tokens
@@ -88,19 +88,19 @@ class Talk:
         return conversation
 
     def without_markup(self, content: str) -> str:
-        """A prompt's message without special tokens: a template or an outside text may not
-        contribute any."""
+        """A prompt's message without special tokens: neither a template nor an outside text may add
+        any."""
         return without_special(content, self.special)
 
     def opening(self, messages: list[dict[str, str]]) -> list[int]:
-        """Ids of the first prompt. A chat template contains the beginning-of-text token; without a
-        template the tokenizer adds it, if the model has one."""
+        """The ids of the first prompt. A chat template contains the beginning-of-text token;
+        without a template the tokenizer adds it, if the model has one."""
         bare = self.dialogue.chat_template != "model"
         return self.tokenizer(self.render(messages), add_special_tokens=bare)["input_ids"]
 
     def submit(self, key: int, conversation: Conversation) -> None:
-        """Have the engine sample the next turn, or the rest of one that was cut in a thought, as
-        `key`. Its seed depends on the conversation alone."""
+        """Have the engine sample the next turn, or the rest of one that was cut in a thought, under
+        `key`. Its seed depends only on the conversation."""
         begun = conversation.begun.token_ids if conversation.begun else []
         context = conversation.context + begun
         room = min(self.sampling.max_tokens - len(begun), self.max_context - len(context))
@@ -113,7 +113,7 @@ class Talk:
     def go_on(
         self, replies: list[tuple[int, Conversation, Completion]]
     ) -> list[tuple[int, Conversation]]:
-        """Take in the replies, run their searches together, submit the next turns; return
+        """Process the replies, run their searches together, and submit the next turns; return the
         finished conversations."""
         through = self.searching
         self.searching = []
@@ -146,8 +146,8 @@ class Talk:
         ]
 
     def say_next(self, going: list[tuple[int, Conversation]], hits: list[Hits]) -> None:
-        """Answer conversations and submit their next turns; `hits` has one item per searching
-        conversation."""
+        """Answer conversations and submit their next turns; `hits` has one item per conversation
+        that searches."""
         hits_of_search = iter(hits)
         for key, conversation in going:
             self.answer(conversation, next(hits_of_search) if conversation.next == "search" else [])
@@ -155,7 +155,7 @@ class Talk:
                 self.submit(key, conversation)
 
     def is_cut_in_thought(self, conversation: Conversation, completion: Completion) -> bool:
-        """Whether a stop string ended a turn inside a thought that only mentions the tag, with
+        """Whether a stop string ended a turn inside a thought that merely mentions the tag, with
         room left to go on."""
         ids = completion.token_ids
         if completion.finish_reason != "stop" or not ids or self.may_leave_thoughts_open:
@@ -169,8 +169,8 @@ class Talk:
         return is_thinking(self.text_of(conversation, completion)) and not ended_itself and room > 0
 
     def text_of(self, conversation: Conversation, completion: Completion) -> str:
-        """The text of a turn, with what opened it: the chat template's `<think>`, or, in lines, the
-        name of the line with which the last message ends (`Search:`)."""
+        """The text of a turn, including what opened it: the chat template's `<think>` or, with the
+        syntax `lines`, the name of the line that ends the last message (`Search:`)."""
         if self._opens_think:
             return f"<think>{completion.text}"
         if self.dialogue.search != "lines":
@@ -182,7 +182,7 @@ class Talk:
         return (last_line if last_line.endswith(":") else "") + completion.text
 
     def take(self, conversation: Conversation, completion: Completion) -> None:
-        """Append the turn, and decide whether the conversation ends here or what is said next."""
+        """Append the turn, and decide whether the conversation ends here, or what is said next."""
         text = self.text_of(conversation, completion)
         syntax = self.dialogue.search
         if syntax:
@@ -211,8 +211,8 @@ class Talk:
             conversation.next = "search"
 
     def is_final(self, text: str, completion: Completion) -> bool:
-        """Whether a turn, given its text, ends the conversation: it ends with the dialogue's final
-        element; without such an element, the model ended it."""
+        """Whether a turn ends the conversation. If the dialogue has a final element, the turn's
+        text must end with it; otherwise, the model must have ended the turn."""
         if self.dialogue.final is None:
             return completion.finish_reason == "stop"
         syntax = self.dialogue.search
@@ -221,14 +221,14 @@ class Talk:
 
     @property
     def may_leave_thoughts_open(self) -> bool:
-        """Whether an open think block may be one that the model forgot to close: it writes think
-        tags as plain text. If it was trained to reason, or its template opens the block, an open
-        block means that it is still thinking."""
+        """Whether an open think block may be one that the model forgot to close, because it writes
+        think tags as plain text. If the model was trained to reason, or its template opens the
+        block, an open block means that it is still thinking."""
         return not (self.dialogue.reasoning or self._opens_think)
 
     def end_or_insist(self, conversation: Conversation, completion: Completion) -> None:
-        """A conversation is out of turns, or its turn was cut: end it, or tell it to answer now
-        if that is allowed."""
+        """End a conversation that is out of turns or whose turn was cut off, or, if allowed, tell
+        it to answer now."""
         used = len(conversation.context) + len(completion.token_ids)
         if used >= self.max_context:
             conversation.finish = "context"
@@ -239,8 +239,7 @@ class Talk:
             conversation.finish = "length" if completion.finish_reason == "length" else "turns"
 
     def answer(self, conversation: Conversation, hits: Hits) -> None:
-        """Add the message that follows the last turn, and update the context that the next turn
-        continues."""
+        """Add the message that follows the last turn, and update the context for the next turn."""
         turn = conversation.turns[-1]
         role = result_role(self.dialogue.search) if conversation.next == "search" else "user"
         message = {"role": role, "content": self.message(conversation, hits)}
@@ -259,8 +258,8 @@ class Talk:
             conversation.finish = "context"
 
     def message(self, conversation: Conversation, hits: Hits) -> str:
-        """The text that follows the last turn, as `conversation.next` says; `hits` are those of its
-        search."""
+        """The text that follows the last turn, according to `conversation.next`; `hits` are those
+        of the turn's search."""
         if conversation.next == "search":
             return self.result_message(conversation, hits)
         if conversation.next == "searched_out":
@@ -282,7 +281,7 @@ class Talk:
         return say(text, results=results, searches_left=left)
 
     def history(self, text: str) -> str:
-        """An earlier reply as a reasoning model is shown it: without thoughts or special tokens."""
+        """An earlier reply as shown to a reasoning model: without thoughts or special tokens."""
         text = spoken(text)
         for token in self.special:
             text = text.replace(token, "")
@@ -309,11 +308,11 @@ class Talk:
         return text
 
     def between(self, sampled: list[int], message: dict[str, str]) -> list[int]:
-        """Ids after a sampled turn: its end-of-turn markup, the message, the generation prompt.
+        """The ids after a sampled turn: its end-of-turn markup, the message, the generation prompt.
 
         A sampled end-of-turn token is not repeated.
 
-        Raises ValueError for a chat template that loses the message after a turn.
+        Raises ValueError for a chat template that drops the message after a turn.
         """
         turns = [
             {"role": "user", "content": "u"},
@@ -332,7 +331,7 @@ class Talk:
         return ids
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without tokens that the tokenizer adds."""
+        """The token ids of a text, without tokens that the tokenizer adds."""
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def turn(
@@ -343,7 +342,7 @@ class Talk:
         queries: list[str],
         valid_search: bool,
     ) -> Turn:
-        """The next `Turn`, with those tokens of its context that no earlier turn has."""
+        """The next `Turn`, with those tokens of its context that are in no earlier turn."""
         continues = bool(conversation.turns) and not self.dialogue.reasoning
         known = sum(
             len(turn["context_token_ids"]) + len(turn["sampled_token_ids"])
@@ -374,10 +373,10 @@ def joined(begun: Completion | None, rest: Completion) -> Completion:
 
 
 def digest(*parts: str | int) -> bytes:
-    """Hash of a list of parts; ("ab", "c") and ("a", "bc") differ."""
+    """A hash of a list of parts; ("ab", "c") and ("a", "bc") differ."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
 
 
 def seed_from(*parts: str | int) -> int:
-    """A seed below 2**63, computed from parts."""
+    """A seed below 2**63, derived from parts."""
     return int.from_bytes(digest(*parts)[:8], "big") >> 1

@@ -29,7 +29,7 @@ SAMPLE = {
 
 
 class Hit(Protocol):
-    """One document a search found."""
+    """A document that a search found."""
 
     document_id: str
     title: str
@@ -50,23 +50,23 @@ class Dialogue(BaseModel):
     search: syntax of searches; None: no searches.
     final: name of the element that ends the conversation (`answer`: `</answer>`); None for a single
         reply.
-    max_searches: searches answered in one conversation, by default one less than the turns; a
-        prompt's own limit wins.
+    max_searches: number of searches answered in one conversation, by default one less than the
+        turns; a prompt's own limit takes precedence.
     results, searched, searched_out, format_error, insist: Jinja texts. `results` gets documents
         (title, text) and query; `searched` and, when no search is left, `searched_out` get results
         and searches_left.
     insist_times: how often a conversation that would end without its final element is told to
         answer now.
-    documents_per_query, result_tokens: documents returned by a query, and the tokens to which they
-        are cut together.
+    documents_per_query, result_tokens: number of documents that a query returns, and number of
+        tokens to which they are cut in total.
     reasoning: earlier think blocks are removed before each turn.
     prompt_tokens: a conversation whose first prompt is longer does not begin.
     context_tokens: a conversation ends at this length, if the engine's context is longer.
     chat_template: "model": the tokenizer's own; "none", for base models: the concatenated messages,
         which the model continues; "conversation": with the names of the speakers, User and
         Assistant.
-    template_arguments: passed on to the chat template. One that states the date is told the same
-        date always (`conversation.PROMPT_DATE`).
+    template_arguments: passed on to the chat template. A template that states the date always gets
+        the same one (`conversation.PROMPT_DATE`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -108,7 +108,7 @@ class Dialogue(BaseModel):
         return self
 
     def search_limit(self, prompt: PromptRow) -> int:
-        """Searches this prompt's conversation may make."""
+        """The number of searches that this prompt's conversation may make."""
         if (own := prompt.get("search_turns")) is not None:
             return own
         if self.max_searches is None:
@@ -141,7 +141,7 @@ class Results:
         self._ends = lru_cache(maxsize=20_000)(self._token_ends)
 
     def query(self, query: str) -> str:
-        """A query, made safe to show and to search."""
+        """A query, made safe to display and to search for."""
         return neutralise(query, self._special)
 
     def text(
@@ -179,7 +179,7 @@ class Results:
         return neutralise(text, self._special)
 
     def _token_ends(self, text: str) -> tuple[int, ...]:
-        """Character offset of the end of each token."""
+        """The character offset of the end of each token."""
         offsets = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
             "offset_mapping"
         ]
@@ -187,7 +187,7 @@ class Results:
 
 
 def merge(hits: Sequence[Sequence[Hit]], limit: int) -> list[tuple[int, Hit]]:
-    """The best hits of all queries in turn, each document once: (index of the query, hit)."""
+    """The best hits, taking each query in turn, every document once: (index of the query, hit)."""
     merged: dict[str, tuple[int, Hit]] = {}
     for rank in range(max(map(len, hits), default=0)):
         for query, hits_of_query in enumerate(hits):

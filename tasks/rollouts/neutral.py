@@ -1,4 +1,4 @@
-"""Neutralise text from outside: it must not look like a tag, chat markup or a verdict."""
+"""Neutralise text from outside, which must not look like a tag, chat markup or a verdict."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ TAGS = (
     "think(?:ing)?|search|information|task|question|answer|score|rubrics?|criterion|tool_calls?|tool_response|tools"
     "|function_calls?|functions?|function_results?"
 )
-# Blanks are matched possessively, so that a run of 100,000 is read once, not once per blank.
+# Blanks are matched possessively, so that a run of 100,000 is read only once, not once per blank.
 MARKUP = re.compile(
     rf"<(?:\s*+(?:/\s*+)?(?:{TAGS})\b[^<>]*+>?"  # our tags, with attributes, even unclosed
     # <|im_start|> and the like, with a plain or a full-width bar
@@ -24,11 +24,11 @@ LOOK_ALIKES = str.maketrans({"<": "‹", ">": "›", "[": "⟦", "]": "⟧"})
 
 
 def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
-    """Replace the brackets of tags, chat markup, verdicts and the tokenizer's special tokens by
+    """Replace the brackets of tags, chat markup, verdicts and the tokenizer's special tokens with
     look-alikes.
 
-    Everything else stays byte for byte. Special tokens without brackets are ordinary words and
-    stay.
+    Everything else stays byte for byte, even special tokens without brackets: they are ordinary
+    words.
 
     >>> neutralise("a < b and <b>c</b>, </answer> [[YES]]")
     'a < b and <b>c</b>, ‹/answer› ⟦⟦YES⟧⟧'
@@ -39,7 +39,7 @@ def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
 
 
 def without_special(text: str, special_tokens: Iterable[str]) -> str:
-    """Replace the brackets of special tokens alone.
+    """Replace only the brackets of special tokens.
 
     >>> without_special("a <file_sep> b </answer>", ["<file_sep>"])
     'a ‹file_sep› b </answer>'
@@ -52,9 +52,9 @@ def without_special(text: str, special_tokens: Iterable[str]) -> str:
 
 def special_tokens_of(tokenizer: Any) -> tuple[str, ...]:
     """All special tokens of a tokenizer, longest first: strings that it reads as one id wherever
-    they stand.
+    they occur.
 
-    `all_special_tokens` of transformers 5 has only those with a role (end, padding, ...): 3 of
+    In transformers 5 `all_special_tokens` has only those with a role (end, padding, ...): 3 of
     SmolLM2's 17.
     """
     added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)

@@ -1,7 +1,7 @@
-"""The conversations that one engine holds at once, of any number of calls.
+"""The conversations that one engine runs at once, for any number of calls.
 
-A conversation's next turn is submitted as soon as its search returns: none waits for the slowest.
-While a search runs, an engine on a GPU works for the other conversations.
+A conversation's next turn is submitted as soon as its search returns, without waiting for slower
+searches. While a search runs, an engine on a GPU works on the other conversations.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from warehouse.schemas import PromptRow
 
 @dataclass(eq=False)
 class RolloutCall:
-    """One call for rollouts: its number, the rules of its conversations, those under way, and the
-    error that ended them all."""
+    """One call for rollouts: its number, the rules of its conversations, the conversations under
+    way, and the error that ended them all."""
 
     number: int
     talk: Talk
@@ -32,19 +32,19 @@ class RolloutCall:
 
     @property
     def only_search(self) -> bool:
-        """Whether none of its conversations awaits a reply, and some await their search."""
+        """Whether none of its conversations awaits a reply and some await a search."""
         return len(self.active) == len(self.talk.searching) > 0
 
 
-SampleRequest = tuple[RolloutCall, PromptRow, int]  # the sample with this number of a prompt
+SampleRequest = tuple[RolloutCall, PromptRow, int]  # call, prompt, number of the sample
 Over = list[tuple[RolloutCall, Conversation]]  # finished conversations
 
 
 class Play:
-    """Holds the conversations of all calls in one batch of an engine.
+    """Runs the conversations of all calls in one batch of an engine.
 
-    An error in a call's own conversations (a search that fails, a template that loses a message)
-    ends that call.
+    An error in a call's conversations (a search that fails, a template that drops a message) ends
+    only that call.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -65,7 +65,7 @@ class Play:
         seed: int,
         number: int = 0,
     ) -> RolloutCall:
-        """Make the engine ready for a call. With other calls under way, its weights must be theirs.
+        """Prepare the engine for a call. If other calls are under way, it must use their weights.
 
         Raises ValueError for a search syntax without a retriever.
         """
@@ -87,8 +87,8 @@ class Play:
     def fill(
         self, ask: Callable[[], SampleRequest | None]
     ) -> Iterator[tuple[RolloutCall, Conversation]]:
-        """Begin conversations while there is room and `ask` has any; yields those that are over
-        at once."""
+        """Begin conversations while there is room and `ask` has any; yield those that are over
+        immediately."""
         while len(self._of) < self.engine.max_num_seqs and (request := ask()) is not None:
             call, prompt, sample = request
             if call.error is not None:
@@ -105,12 +105,12 @@ class Play:
                 yield call, conversation
 
     def go_on(self, interrupted: Callable[[], bool] = never) -> Over:
-        """Wait for replies and say what follows them. Returns the conversations that finished; none
-        if interrupted.
+        """Wait for replies and continue their conversations. Returns the conversations that
+        finished; none if interrupted.
 
-        A call's searches are awaited at its own next replies, so that alone its batches do not
-        depend on how long a search takes. Those that are back go on at the replies of other calls
-        too, or at once if the call awaits none.
+        A call's searches are awaited at its own next replies, so a call that is alone has batches
+        that do not depend on how long a search takes. Searches that are back are also continued at
+        the replies of other calls, or immediately if their call awaits no replies.
         """
         only_search = [call for call in self._calls if call.only_search]
         awaits_replies = len(self._of) > sum(len(call.talk.searching) for call in self._calls)
@@ -132,7 +132,7 @@ class Play:
         return over
 
     def end(self, call: RolloutCall) -> None:
-        """Forget a call and what it has under way."""
+        """Forget a call and its conversations under way."""
         self.engine.abort(list(call.active))
         for key in call.active:
             del self._of[key]
@@ -160,7 +160,7 @@ class Play:
         except EngineDied:
             raise
         except Exception as error:
-            # whatever it is, it is this caller's: the others' conversations go on
+            # whatever it is, it concerns this caller: the conversations of others go on
             call.error = error
             self.end(call)
 

@@ -1,4 +1,4 @@
-"""Given replies, not sampled ones: as rollouts, and their log-probabilities under a policy."""
+"""Replies that are given, not sampled: as rollouts, and their log-probabilities under a policy."""
 
 import math
 import sys
@@ -35,7 +35,8 @@ class GivenReply(PromptRow):
 def speak(
     prompts: Sequence[PromptRow], texts: Sequence[str], model: Policy, dialogue: Dialogue
 ) -> Iterator[Rollout]:
-    """Yield a rollout for every prompt that says its text and ends the turn, in `model`'s tokens.
+    """Yield a rollout for every prompt whose reply is the prompt's text, in `model`'s tokens, and
+    the end of the turn.
 
     A prompt over the dialogue's limit gets an error instead. No token counts as sampled.
     """
@@ -60,11 +61,11 @@ def reply_logprobs(
     """Yield the log-probability of each prompt's reply, in the order in which they finish.
 
     A row has prompt_id, sample (0), num_tokens (T), logprob (natural, summed over T, at temperature
-    1; None if it failed) and error. `skip` names (prompt_id, 0) that are not wanted.
+    1; None if it failed) and error. `skip` holds the (prompt_id, 0) pairs to leave out.
 
     Raises:
         EngineDied: after all finished rows were yielded.
-        ValueError: an engine that gives no log-probabilities of a reply.
+        ValueError: the engine returns no log-probabilities of a given reply.
     """
     engine.use(policy)
     talk = Talk(engine, policy, Sampling(max_tokens=1), dialogue, Searches())
@@ -94,7 +95,7 @@ def datum_logprobs(
     policy: Policy,
     skip: Set[tuple[str, int]] = frozenset(),
 ) -> Iterator[Row]:
-    """The same for rows of token ids: `logprob` sums over the tokens that the mask counts,
+    """Yield the same for rows of token ids: `logprob` is the sum over the tokens with mask 1,
     `num_tokens` is their number, and `logprobs` has one value per token, T.
 
     Raises as `reply_logprobs` does.

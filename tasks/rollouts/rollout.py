@@ -1,4 +1,4 @@
-"""Conversations: prompts in, rollouts out, many at once over one engine."""
+"""Conversations: prompts in, rollouts out, many at once on one engine."""
 
 from collections.abc import Iterable, Iterator, Set
 from typing import TypedDict
@@ -36,12 +36,13 @@ def roll_out(
 
     A prompt has prompt_id, role, messages (role, content) and search_turns (None: the dialogue's
     own limit). A row is a rollout: it depends on the prompt, the policy's weights, the sample
-    number and the seed, not on order or batch. `skip` names the (prompt_id, sample) to leave out.
+    number and the seed, not on order or batch. `skip` holds the (prompt_id, sample) pairs to leave
+    out.
 
     Raises:
         EngineDied: after all finished rows were yielded.
-        ValueError: a search syntax without a retriever, or a chat template that cannot carry the
-        dialogue.
+        ValueError: a search syntax without a retriever, or a chat template that cannot represent
+            the dialogue.
     """
     play = Play(engine)
     call = play.open(policy, sampling, dialogue, retriever, seed)

@@ -2,7 +2,7 @@
 
 `tags` is `<search>query</search>`, `qwen` a `<tool_call>` with JSON, `olmo` a `<function_calls>`
 with a Python call. Think blocks are not read. `lines`, for models that continue worked examples, is
-the line `Search: query`; the final line is `Answer: ...`, by the name of the final element.
+the line `Search: query`; the final line is `Answer: ...`, named after the final element.
 """
 
 import ast
@@ -19,7 +19,7 @@ from tasks.readers.thoughts import spoken
 Syntax = Literal["tags", "qwen", "olmo", "lines"]
 
 ELEMENT = {"tags": "search", "qwen": "tool_call", "olmo": "function_calls"}
-LABEL = "Search"  # of a line with a search
+LABEL = "Search"  # label of a line with a search
 EXAMPLES: dict[Syntax, str] = {
     "tags": "<search>the words to look for</search>",
     "qwen": (
@@ -49,14 +49,14 @@ PARAMETERS: dict[Syntax, dict[str, Any]] = {"qwen": QUERY_LIST, "olmo": QUERY}
 
 @dataclass(frozen=True)
 class Search:
-    """A search a reply asks for: its queries, and whether it was well formed and not empty."""
+    """A search that a reply asks for: its queries, and whether it was well-formed and not empty."""
 
     queries: tuple[str, ...]
     valid: bool
 
 
 def stop_strings(syntax: Syntax) -> tuple[str, ...]:
-    """Stop strings of a turn with a search.
+    """The stop strings of a turn with a search.
 
     >>> stop_strings("qwen")
     ('</tool_call>',)
@@ -80,14 +80,14 @@ def tools(syntax: Syntax | None) -> list[dict[str, Any]] | None:
 
 
 def result_role(syntax: Syntax | None) -> str:
-    """Role of the message that brings search results."""
+    """The role of the message that holds search results."""
     if syntax in ("qwen", "olmo"):
         return "tool"
     return "user"
 
 
 def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Search | None:
-    """The last search a reply asks for; None when it names no search element at all.
+    """The last search that a reply asks for; None if it has no search element at all.
 
     `open_thoughts`: also count a search at the end of an unclosed think block (see `elements`).
 
@@ -179,7 +179,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _python_call(body: str) -> dict[str, Any]:
-    """Keyword arguments of the first `search(...)` line; one positional string counts as the
+    """The keyword arguments of the first `search(...)` line; a single positional string is the
     query."""
     try:
         with warnings.catch_warnings(action="ignore"):  # Python's warnings about the text

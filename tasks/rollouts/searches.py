@@ -1,4 +1,4 @@
-"""Searches of one call's conversations: those asked for at the same time run together."""
+"""The searches of one call's conversations: those requested at the same time run together."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ Hits = list[list[Any]]  # the hits of each query of a turn
 
 
 class Searches:
-    """`behind`: the executor of searches that run while the engine works for other conversations.
-    Their results are awaited at the call's next replies, so that alone its batches do not depend on
-    how long a search takes."""
+    """Runs the searches of one call.
+
+    `behind` is the executor of searches that run while the engine works on other conversations.
+    Their results are awaited at the call's next replies, so a call that is alone has batches that
+    do not depend on how long a search takes.
+    """
 
     def __init__(
         self,
@@ -32,13 +35,13 @@ class Searches:
         self._turns: Sequence[Turn] = ()
 
     def of(self, turns: Sequence[Turn]) -> list[Hits]:
-        """The hits of each turn's queries, now."""
+        """Search now; return the hits of each turn's queries."""
         if turns:
             return _by_turn(turns, self._search(_queries(turns)))
         return []
 
     def begin(self, turns: Sequence[Turn]) -> None:
-        """Start these turns' searches on `behind`; those before must have been taken in."""
+        """Start these turns' searches on `behind`; earlier results must have been collected."""
         assert self.behind is not None and self._begun is None
         if turns:
             self._turns = turns

@@ -1,4 +1,4 @@
-"""Lengths and cuts in tokens of a model, with the light `tokenizers` library: no model is
+"""Measure and cut texts in tokens of a model, with the light `tokenizers` library: no model is
 loaded."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def count_tokens(text: str, model: str) -> int:
 
 
 def element_ids(ids: Sequence[int], model: str, name: str) -> tuple[list[int], list[int]]:
-    """Ids of the opening tag of the last `<name>` element in sampled ids, and ids of its content.
+    """The ids of the opening tag of the last `<name>` element in sampled ids, and of its content.
 
     A token that holds the tag's end and the content's beginning counts as content. Raises Malformed
     if there is no such element or it is empty.
@@ -66,7 +66,7 @@ def text_of(ids: Sequence[int], model: str) -> str:
 
 
 def token_at(char: int, ids: Sequence[int], model: str) -> int:
-    """The place in `ids` of the token that holds the character `char` of their text."""
+    """The position in `ids` of the token that holds the character at `char` of their text."""
 
     def length(number: int) -> int:
         return len(text_of(ids[:number], model))
@@ -75,8 +75,8 @@ def token_at(char: int, ids: Sequence[int], model: str) -> int:
 
 
 def cut_middle(text: str, model: str, limit: int) -> str:
-    """Head and tail of `text`, together at most `limit` tokens: the middle is cut out (LongBench,
-    Bai et al. 2024).
+    """The head and tail of `text`, together at most `limit` tokens: the middle is cut out
+    (LongBench, Bai et al. 2024).
 
     The head gets the odd token. Both stay byte for byte; a text within the limit stays whole.
     """
