@@ -17,8 +17,8 @@ _PLACEHOLDERS = ("...", "…", "\\ldots", "\\dots", "", "answer", "your answer",
 
 
 def last_box(reply: str) -> str:
-    r"""The content of the last `\boxed{...}` outside of thoughts. A box that shows where to answer
-    is ignored, and so is one that is denied ("not \boxed{1}").
+    r"""The content of the last `\boxed{...}` outside of thoughts. A box that only shows where to
+    answer is ignored, and so is one that is negated ("not \boxed{1}").
 
     Raises Malformed if there is no other box, if the box does not close, or if two boxes are joined
     by "or".
@@ -63,7 +63,7 @@ def worked_answer(solution: str) -> str:
 
 
 def without_boxes(text: str) -> str:
-    """Text in which the content of every box stands in place of the box.
+    """The text with every box replaced by its content.
 
     >>> without_boxes(r"is $\\boxed{1.2}$ million")
     'is $1.2$ million'

@@ -1,4 +1,4 @@
-"""A prompt's own words, which small models copy in place of a reply of their own."""
+"""A prompt's own words, which small models copy instead of writing a reply."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from tasks.readers.words import words_of
 
 COPIED = "a copy of the prompt's own words"
-LONGEST_CHANCE = 6  # so many words in a row are no chance
-SHORTEST_EXAMPLE = 2  # words of an example; one word, a number or a letter may be right
+LONGEST_CHANCE = 6  # this many equal words in a row are no coincidence
+SHORTEST_EXAMPLE = 2  # words of an example; a single word, number or letter may be right
 _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
-# what a prompt shows as the form of a reply: values of JSON, contents of elements and boxes, items
+# what a prompt shows as the form of a reply: values in JSON, contents of elements and boxes, items
 # of lists, and the questions of worked examples
 _EXAMPLES = (
     re.compile(r'":\s*"((?:[^"\\]|\\.)*)"'),
@@ -32,15 +32,15 @@ class Instructions:
 
     @classmethod
     def of(cls, sources: Iterable[str]) -> Instructions:
-        """Those of the sources of Jinja templates."""
+        """The instructions in the sources of Jinja templates."""
         return cls(tuple(_JINJA.sub("\n", source) for source in sources))
 
     def recipe_identity(self) -> list[str]:
-        """What a recipe holds of the instructions: their texts."""
+        """What a recipe records about the instructions: their texts."""
         return list(self.texts)
 
     def holds(self, text: str) -> bool:
-        """Whether a text is one of the prompt's examples, or words of its instructions.
+        """Whether a text is one of the prompt's examples or was copied from its instructions.
 
         >>> prompt = Instructions.of(['{{ text }} End with {"answer": "the Old Toll Bridge"}.'])
         >>> prompt.holds("The old toll bridge"), prompt.holds("bridge"), prompt.holds("Rome")

@@ -1,4 +1,4 @@
-"""Fenced blocks of Markdown, each with the name of what it holds: "```python" ... "```"."""
+"""Fenced Markdown blocks, each labelled with its kind: "```python" ... "```"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INLINE = re.compile(r"```(\w+) (.*?) ```(?!\w)")
 
 
 def fenced(name: str, text: str) -> str:
-    """A text as a block.
+    """A text as a fenced block.
 
     >>> fenced("input", "1, 2")
     '```input\\n1, 2\\n```'
@@ -22,7 +22,7 @@ def fenced(name: str, text: str) -> str:
 
 
 def blocks(text: str, name: str) -> list[str]:
-    """The fenced blocks of a kind, in order.
+    """The contents of the fenced blocks of a kind, in order.
 
     >>> blocks("```input\\n1, 2\\n```\\n```input\\n3, 4\\n```", "input")
     ['1, 2', '3, 4']
@@ -33,7 +33,7 @@ def blocks(text: str, name: str) -> list[str]:
 
 
 def block(text: str, name: str) -> str:
-    """The last block of a kind that is not empty. Raises Malformed if there is none."""
+    """The last non-empty block of a kind. Raises Malformed if there is none."""
     some = [part for part in blocks(text, name) if part.strip()]
     if not some:
         raise Malformed(f"no {name} block")
@@ -41,8 +41,8 @@ def block(text: str, name: str) -> str:
 
 
 def unfolded(reply: str) -> str:
-    """The reply of a model whose words stand alone, and which writes no line breaks, with each of
-    its blocks on lines of its own.
+    """A reply with each of its blocks on separate lines, for a model that writes words separated by
+    spaces and no line breaks.
 
     >>> unfolded("<answer> ```input 4 ``` </answer>")
     '<answer> \\n```input\\n4\\n```\\n </answer>'

@@ -1,9 +1,9 @@
 """Mathematics: is one formula equal to another? Both notations, plain (`2*pi*r`) and LaTeX (`2\\pi
-r`), become LaTeX, and Math-Verify decides. Math-Verify parses numbers itself and drops their units.
-A formula with symbols is parsed here, by Math-Verify's own LaTeX parser, so that g is no gram, V
-differs from v, and I is no imaginary unit.
+r`), are converted to LaTeX, and Math-Verify decides. Math-Verify parses numbers itself and drops
+their units. A formula with symbols is parsed here, with Math-Verify's own LaTeX parser, so that g
+is not a gram, V differs from v, and I is not the imaginary unit.
 
-Math-Verify can run forever or fill the memory (`9^{9^{9^9}}`): call it only where it can be killed,
+Math-Verify can run forever or exhaust memory (`9^{9^{9^9}}`): call it only where it can be killed,
 as `tasks.match` does.
 """
 
@@ -22,7 +22,8 @@ from tasks.readers.numbers import WRITTEN, is_finite
 
 # Math-Verify's default: numbers are rounded to this many decimal places before they are compared
 FLOAT_DIGITS = 6
-# It takes all numbers near 0 for equal, so those below SMALL must also agree to this part of them.
+# Math-Verify takes all numbers near 0 for equal, so numbers below SMALL must also agree within this
+# relative tolerance.
 SMALL = 1e-3
 SMALL_TOLERANCE = 1e-4
 MAX_CHARS = 10_000
@@ -67,7 +68,7 @@ _NUMBER_IN_TEXT = re.compile(
     r"\\(?:text|mathrm)\s*\{\s*([-−+]?\d[\d.,]*)(%|\s+(?!(?:and|or|to)\b)[^{}\d]*)?\}"
 )
 _REPEATING = re.compile(r"(?<![\d.])(\d{0,9})\.(\d{0,9})\\(?:overline|bar)\s*\{(\d{1,9})\}")
-_UNIT = re.compile(  # 42 cars
+_UNIT = re.compile(  # as in "42 cars"
     r"(.*\d)\s+(?!(?:and|or|to|times|squared|cubed|factorial|per|percent|hundred|thousand|million|billion|trillion)\b)"
     r"[a-z]{3,}(?:[ /][a-z]+){0,2}"
 )
@@ -95,17 +96,17 @@ _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 _ROOT = re.compile(r"√(\d+|[A-Za-z])")
 _EULER = re.compile(r"\\(?:mathrm|text|operatorname)\s*\{e\}(?=\s*\^)")
 _EXTREME = re.compile(r"_\{\\(max|min)\}")
-_INDEX_E = re.compile(r"_e(?![A-Za-z0-9])")  # Math-Verify's parser takes it for a number
+_INDEX_E = re.compile(r"_e(?![A-Za-z0-9])")  # Math-Verify's parser takes this e for a number
 _TIMES_TEN = re.compile(r"(?<=\d)\s*[x×]\s*(?=10\s*\^)")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 
-# it warns at every call that its time limit is off
+# Math-Verify warns at every call that its time limit is off
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 
 def load() -> None:
-    """Import Math-Verify. This takes a second, so only processes that compare do it, before the
-    time limit starts."""
+    """Import Math-Verify. This takes a second, so only processes that compare formulas do it,
+    before the time limit starts."""
     import latex2sympy2_extended
     import math_verify
 
@@ -113,7 +114,7 @@ def load() -> None:
 
 
 def same_formula(reference: str, answer: str) -> bool:
-    """Whether the two are equal. A reference in words is compared as text.
+    """Whether two formulas are equal. A reference in words is compared as text.
 
     Raises Malformed if the reference is not finite, too long or not mathematics, or if Math-Verify
     fails.
@@ -149,7 +150,7 @@ def same_formula(reference: str, answer: str) -> bool:
         and WRITTEN.fullmatch(wanted)
         and math.isclose(float(given), float(wanted))
     ):
-        return True  # 5.000000000000002, which is 5 to Python but not to Math-Verify
+        return True  # 5.000000000000002 is 5 for Python but not for Math-Verify
     if WRITTEN.fullmatch(wanted) and (number := _bare_number(given)):
         return same_formula(reference, number)
     if len(sides := _ABOUT.split(given)) == 2 and all(sides):
@@ -161,8 +162,8 @@ def same_formula(reference: str, answer: str) -> bool:
 
 
 def _bare_number(text: str) -> str | None:
-    """An amount without the word before it or its unit, and with its scale as a power of ten; None
-    for a text that has none of them."""
+    """An amount without its unit or the word before it, and with its scale as a power of ten; None
+    for a text that has none of these."""
     if len(text) >= MAX_UNIT:
         return None
     if lead := _LEAD.match(text):
@@ -206,7 +207,7 @@ def _equal(reference: str, answer: str) -> bool:
 
 
 def small_number(expressions: list) -> float | None:
-    """The value of a formula that is a real number below SMALL, and not 0; else None."""
+    """The value of a formula that is a real number below SMALL and not 0; otherwise None."""
     expression = expressions[0]
     if not getattr(expression, "is_number", False) or expression.is_real is False:
         return None
@@ -218,7 +219,7 @@ def small_number(expressions: list) -> float | None:
 
 
 def _are_unlike(first: float | None, second: float | None) -> bool:
-    """Whether two small numbers differ; False if either is none."""
+    """Whether two small numbers differ; False if either is None."""
     if first is None or second is None:
         return False
     return not math.isclose(first, second, rel_tol=SMALL_TOLERANCE)
@@ -232,7 +233,7 @@ def parsed(text: str) -> list:
 
     try:
         formula = f"${as_latex(text)}$"
-        # its signature lacks None, which stands for no limit of time
+        # its signature lacks None, which means no time limit
         limit: Any = None
         expressions = parse(formula, parsing_timeout=limit, raise_on_error=True)
         return [read for read in expressions if not isinstance(read, str)]
@@ -242,7 +243,7 @@ def parsed(text: str) -> list:
 
 @functools.lru_cache(maxsize=1024)
 def symbolic(text: str) -> list:
-    """The formula in a text, if it has symbols and can be parsed; else an empty list."""
+    """The formula in a text if it has symbols and can be parsed; otherwise an empty list."""
     from latex2sympy2_extended import latex2sympy
 
     try:
@@ -284,8 +285,9 @@ def _with_plain_symbols(latex: str) -> str:
 
 
 def as_latex(text: str) -> str:
-    r"""A formula in LaTeX that Math-Verify reads: names of functions and Greek letters, roots,
-    powers as `**`, indices, scientific notation; without dollar signs and separators of thousands.
+    r"""A formula as LaTeX that Math-Verify can read. Converts names of functions and Greek letters,
+    roots, powers written `**`, indices and scientific notation; drops dollar signs and thousands
+    separators.
 
     >>> (
     ...     as_latex("$2*x**2$"),
@@ -309,7 +311,7 @@ def as_latex(text: str) -> str:
 
 
 def _without_unicode(text: str) -> str:
-    """Roots, raised and lowered digits and the dot of a product as LaTeX."""
+    """A text with roots, superscript and subscript digits and product dots as LaTeX."""
     text = _RAISED.sub(lambda match: f"^{{{_digits(match[0])}}}", text)
     text = _LOWERED.sub(lambda match: f"_{{{_digits(match[0])}}}", text)
     return _ROOT.sub(r"\\sqrt{\1}", text).replace("√(", "sqrt(").replace("·", "\\cdot ")

@@ -1,4 +1,4 @@
-"""The letter of an option, as models state it: alone, in brackets, before the option's text,
+"""The letter of an option, as models state it: alone, in brackets, before the option's text, or
 with a reason."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from string import ascii_uppercase
 from tasks.readers.markup import folded, unwrapped, without_emphasis, without_latex
 
 LETTERS = ("A", "B", "C", "D")
-ALPHABET = ascii_uppercase  # of more than four options
+ALPHABET = ascii_uppercase  # letters of more than four options
 MAX_CHARS = 2_000
 _HEDGE = re.compile(
     r"(?:(?:most|very)\s+)?(?:likely|probably|clearly|indeed|therefore|thus|hence|so"
@@ -36,7 +36,7 @@ _ARROW = re.compile(r"\\(?:(?:[Rr]|[Ll]ongr)ightarrow|to)(?![A-Za-z])")
 
 
 def lettered(options: Sequence[str] | None) -> list[dict[str, str]]:
-    """The options of a choice with their letters, as prompts show them; none without options.
+    """The options of a choice with their letters, as prompts show them; empty without options.
 
     >>> lettered(["1912", "1914"])
     [{'letter': 'A', 'text': '1912'}, {'letter': 'B', 'text': '1914'}]
@@ -48,7 +48,7 @@ def lettered(options: Sequence[str] | None) -> list[dict[str, str]]:
 
 
 def with_option(reference: str, options: Sequence[str] | None) -> str:
-    """A reference that is the letter of an option, with that option; any other as it is.
+    """A reference that is an option's letter, followed by the option; other references unchanged.
 
     >>> with_option("B", ["1912", "1914"]), with_option("1914", None)
     ('B) 1914', '1914')
@@ -61,7 +61,7 @@ def with_option(reference: str, options: Sequence[str] | None) -> str:
 
 @dataclass(frozen=True)
 class _Patterns:
-    """What is looked for in texts that state one of a number of letters."""
+    """Patterns for texts that state one of several letters."""
 
     label: re.Pattern[str]
     first: re.Pattern[str]
@@ -75,7 +75,7 @@ def _patterns(num_letters: int) -> _Patterns:
     """The patterns for the letters from A on."""
     end = ALPHABET[num_letters - 1]
     upper = f"[A-{end}]"
-    # the pronoun in "B, I think" is no second letter
+    # the pronoun in "B, I think" is not a second letter
     another = rf"(?:(?!I\s+[a-z])[A-{end}]|(?!i\b)[b-{end.lower()}])"
     return _Patterns(
         label=re.compile(
@@ -87,7 +87,7 @@ def _patterns(num_letters: int) -> _Patterns:
             rf"[(\[]?\s*([A-{end}a-{end.lower()}])(?![\w'’])(?:\s*([)\]]))?", re.DOTALL
         ),
         another=re.compile(
-            # "B; option C is too short" names no second one
+            # "B; option C is too short" states no second letter
             r"[\s,;]*(?:[,;/&+]"
             rf"(?!\s*(?i:option\s+)?[(\[]?{another}[)\]]?\s+(?i:is|was|would|has)\b)"
             r"|\b(?i:or|and|nor)\b)\s*"
@@ -104,8 +104,9 @@ def _patterns(num_letters: int) -> _Patterns:
 
 
 def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
-    r"""A to D, or the last letter of more than four `options`; None if the text states no letter,
-    or several. With `options`, an option's text stands for its letter.
+    r"""The one letter that a text states, from A to D, or to the last letter of more than four
+    `options`; None if the text states no letter, or several. With `options`, an option's text
+    stands for its letter.
 
     >>> [
     ...     letter_of(t)
@@ -169,7 +170,7 @@ def _among(text: str, options: Sequence[str]) -> str | None:
 
 
 def _after(text: str, options: Sequence[str], letters: _Patterns) -> str | None:
-    """The letter after its option's text."""
+    """The letter that follows its option's text."""
     last = letters.last.search(text)
     if last and _among(text[: last.start()], options) == last[1]:
         return last[1]
@@ -177,7 +178,7 @@ def _after(text: str, options: Sequence[str], letters: _Patterns) -> str | None:
 
 
 def without_letter(option: str, letter: str) -> str:
-    """An option without its letter and the sign that follows; whole if nothing would be left.
+    """An option without its letter and the sign after it; unchanged if nothing would be left.
 
     >>> without_letter("B) 12 km", "B"), without_letter("A cat", "A")
     ('12 km', 'A cat')

@@ -1,5 +1,5 @@
-"""Reads a base model's replies to few-shot prompts: a reply is the rest of its line; what follows
-belongs to the model's own next example."""
+"""Read a base model's replies to few-shot prompts. A reply is the rest of its line; what follows
+is already the model's next example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT = "Text: "  # prefix of a context
 # "The answer is", and whatever ends with a colon
 ANNOUNCED = re.compile(r".*:\s*|(the )?((final|correct|right) )?answer( is)?\W*", re.IGNORECASE)
 VOTES = {"yes": 1, "no": 0}
-# what structured output may hold a reply to
+# the form that structured output may impose on a reply
 VOTE_FORM = " (yes|no)"
 PAIR_FORM = r" [^\n?]{8,160}\? Answer: [^\n]{1,80}\n"
 
@@ -35,8 +35,8 @@ def read_question(reply: str, prompt: str) -> Row:
 
 
 def read_told(reply: str, prompt: str) -> tuple[str, str]:
-    """A question that stands alone, since the words of its answer occur in it, and its answer.
-    Raises Malformed."""
+    """A standalone question, which contains the words of its answer, and that answer. Raises
+    Malformed."""
     question, answer = read_pair(reply, prompt)
     if not holds(answer, question):
         raise Malformed("the question does not tell what it asks for")
@@ -57,9 +57,9 @@ def read_pair(reply: str, prompt: str) -> tuple[str, str]:
 
 
 def read_answer(reply: str) -> str:
-    """The answer on the first line of a reply. Raises Malformed for a reply without any, and for
-    one that only announces an answer: a model that says no more to every question would agree with
-    itself each time.
+    """The answer on the first line of a reply. Raises Malformed for a reply without an answer, and
+    for one that only announces an answer: a model that did so for every question would always agree
+    with itself.
 
     >>> read_answer(" Ada\\nQuestion: who left?")
     'Ada'
@@ -71,8 +71,8 @@ def read_answer(reply: str) -> str:
 
 
 def read_result(reply: str) -> str:
-    """The answer on the first line of a reply, or what follows the last equals sign in it. Raises
-    Malformed for a reply without any.
+    """The answer on the first line of a reply: what follows its last equals sign, or all of it.
+    Raises Malformed for a reply without an answer.
 
     >>> read_result(" 34 + 25 = 59\\nQuestion: What"), read_result(" 59")
     ('59', '59')
@@ -81,7 +81,7 @@ def read_result(reply: str) -> str:
 
 
 def read_vote(reply: str) -> int:
-    """1 or 0, by the first word of a reply. Raises Malformed if it is no verdict.
+    """1 or 0, by the first word of a reply. Raises Malformed if it is not a verdict.
 
     >>> read_vote(" Yes.")
     1
@@ -93,8 +93,8 @@ def read_vote(reply: str) -> int:
 
 
 def labelled(reply: str, name: str) -> str:
-    """What follows `name:` on the first line of a reply. Raises Malformed for another line, and for
-    one with nothing behind its name.
+    """What follows `name:` on the first line of a reply. Raises Malformed if the line does not
+    begin with it, or if nothing follows.
 
     >>> labelled("Task: Why did Ada leave?\\nText: more", "task")
     'Why did Ada leave?'
@@ -108,8 +108,8 @@ def labelled(reply: str, name: str) -> str:
 
 
 def read_items(reply: str) -> list[str]:
-    """The items of a list that a prompt has begun with `-`, up to the first line that is none.
-    Raises Malformed for an empty list.
+    """The items of a list that a prompt has begun with `-`, up to the first line that is not an
+    item. Raises Malformed for an empty list.
 
     >>> read_items(" Names Ada.\\n- Gives the year.\\n\\nTask: more")
     ['Names Ada.', 'Gives the year.']
@@ -127,6 +127,5 @@ def read_items(reply: str) -> list[str]:
 
 
 def first_line(reply: str) -> str:
-    """The first line of a reply that is not blank, without blanks around it; '' if there is
-    none."""
+    """The first non-blank line of a reply, stripped; '' if there is none."""
     return reply.strip().partition("\n")[0].strip()

@@ -15,10 +15,10 @@ _NUMBER = re.compile(
 
 
 def mark_out_of_ten(reply: str, name: str = "score") -> float:
-    """The mark 1 to 10 in the last deciding element named `name`, scaled to 0..1; values beyond
-    either end are clipped.
+    """The mark from 1 to 10 in the last deciding element named `name`, scaled to 0..1; marks
+    outside that range are clipped.
 
-    Raises Malformed for a missing or empty element, and for one that holds no number.
+    Raises Malformed if the element is missing or empty, or holds no number.
 
     >>> (
     ...     mark_out_of_ten("<think><score>2</score></think> <score> 10/10 </score>"),

@@ -22,7 +22,7 @@ _BETWEEN_THOUSANDS = re.compile(
 )
 _SPACE = re.compile(r"\\(?:[,;: ]|\n|\\\s*$|q?quad(?![A-Za-z]))|(?<=[\w}.)])~(?=[\w\\{(])")
 _ESCAPED = re.compile(r"\\([$%&#_])")
-# begins with a set of characters, as the engine looks for these much faster
+# begins with a set of characters, for which the regex engine searches much faster
 _EMPHASIS = re.compile(
     r"[*_`](?:(?<=\*)(?:(?<![\w*]\*)\*{0,2}(?=[^\s*])|(?<=[^\s*]\*)\*{0,2}(?![\w*]))"
     r"|(?<=_)(?:(?<!\w_)_(?=\S)|(?<=\S_)_(?!\w))|(?<=`)`*)"
@@ -56,8 +56,8 @@ _MOST_WRAPPERS = 6
 
 
 def without_emphasis(text: str) -> str:
-    """Text without Markdown's asterisks, underscores, backticks and addresses of links; the
-    asterisks of powers stay.
+    """Text without Markdown's asterisks, underscores, backticks and link addresses; asterisks that
+    mean powers stay.
 
     >>> without_emphasis("The answer **is** `2**3`, *so* __be__ it")
     'The answer is 2**3, so be it'
@@ -81,8 +81,8 @@ def without_latex(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    r"""Text without markup, wrapping, punctuation after it and subscript signs; one blank between
-    words.
+    r"""Text without markup, enclosing characters, trailing punctuation and subscript signs, and
+    with one blank between words.
 
     >>> bare(r" '\text{The  Nile}'. "), bare(".5"), bare(r"\text{H}_2\text{O}"), bare("Newton’s")
     ('The Nile', '.5', 'H2O', "Newton's")
@@ -99,7 +99,7 @@ def folded(text: str) -> str:
 
 def unwrapped(text: str) -> str:
     r"""Text without the brackets, quotes and dollar signs that enclose all of it, and without its
-    full stop. An amount keeps its parentheses, accountants' sign for a loss.
+    full stop. An amount keeps its parentheses, which accountants use for a loss.
 
     >>> unwrapped(r"\(\boxed{(B)}\)."), unwrapped("(1,234)."), unwrapped("(a) or (b)")
     ('B', '(1,234)', '(a) or (b)')

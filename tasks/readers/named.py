@@ -8,8 +8,8 @@ from tasks.readers.tags import last_element
 
 
 def named_text(reply: str, name: str) -> str:
-    """The text of the last element named `name` or, if there is none, of that member of the last
-    JSON object.
+    """The text of the last element named `name` or, if there is none, of the member `name` of the
+    last JSON object.
 
     Raises Malformed if there is neither, or if it has no text.
 

@@ -1,5 +1,5 @@
-"""The one number that a text states, with separators, currency, accountants' minus, percent,
-scale, unit or year."""
+"""The one number that a text states, possibly with separators, a currency, an accountant's minus, a
+percent sign, a scale, a unit or a year."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CURRENCY = (
 _SIGNED_CURRENCY = re.compile(rf"-\s*(?:{_CURRENCY})\s*|(?:{_CURRENCY})\s*-\s*")
 _MINUS_IN_WORDS = re.compile(r"\b(?:minus|negative)\s+(?=[\d.])", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<=\d)[,\u00a0\u2009\u202f'’](?=\d{3}(?!\d))")
-# one group could be two numbers
+# with only one group of three digits, these could be two numbers
 _BLANK_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3}){2,}(?![\d.,]\d|\d)")
 _RANGE = re.compile(r"(?<=[\w)])-(?=\d)")
 _SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
@@ -74,14 +74,14 @@ _WORKING = re.compile(  # ..., calculated as (9 - 8) / 8 = 0.125
     r"(?:calculated|computed|derived|obtained|because|since)\b[^\n]*=[^\n]*",
     re.IGNORECASE,
 )
-_SPELLED = re.compile(  # seven (7) is no minus
+_SPELLED = re.compile(  # in "seven (7)" the parentheses are no minus
     r"\b((?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand"
     r"|(?:thir|four|fif|six|seven|eigh|nine)teen"
     r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty)\s+)\((\d+)\)",
     re.IGNORECASE,
 )
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th)\b", re.IGNORECASE)
-# scales in ASCII: to `re` a dotted capital I is an i, to str.lower() it is not
+# scales in ASCII: for `re` a dotted capital I is an i, for str.lower() it is not
 _QUANTITY = re.compile(
     r"(?P<paren>\(\s*)?(?<![\w.^])(?P<number>[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?)(?!\.?\d|\s*(?:\^|\*\*))"
     r"(?:\s*(?:×|\*|x(?=\s*10))\s*10\s*(?:\^|\*\*)\s*[{(]?\s*(?P<power>[-+]?\d{1,4})\s*[})]?"
@@ -95,17 +95,17 @@ _QUANTITY = re.compile(
 )
 WRITTEN = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?")
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?|oo|\\infty)", re.IGNORECASE)
-_LONGEST_NAME = 60  # characters of a number in words, with the markup around it
+_LONGEST_NAME = 60  # maximum characters of a number in words, including the markup around it
 _POWER = re.compile(r"(?<![\w.^×*])(?<![×*x]\s)10\s*(?:\^|\*\*)\s*[{(]?\s*([-+]?\d{1,3})\s*[})]?")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number as it is written, with its scale and form.
+    """A number as written, with its scale and form.
 
-    value: without its scale. scale: 1e6 for "million"; None if none is stated. plain: written as a
-    single number, with nothing next to it that had to be dropped; not a fraction, a power of ten or
-    the end of an equation.
+    value: the number without its scale. scale: 1e6 for "million"; None if none is stated. plain:
+    whether it is written as a single number, with nothing beside it that had to be dropped, and is
+    not a fraction, a power of ten or the end of an equation.
     """
 
     value: float
@@ -115,7 +115,7 @@ class Number:
 
     @property
     def scaled(self) -> float:
-        """The value times its scale. A percentage stays as it is written."""
+        """The value times its scale. A percentage stays as written."""
         return self.value * (self.scale or 1.0)
 
 
@@ -135,7 +135,7 @@ def number_in(text: str) -> Number:
 
 
 def _forms(text: str) -> list[Number]:
-    """The one number in a text, in all forms in which it is written."""
+    """The one number in a text, in all forms in which the text writes it."""
     if len(text) > MAX_CHARS:
         raise Malformed("too long for a number")
     plain = _normalised(text).lstrip("≈ ")
@@ -153,9 +153,9 @@ def _forms(text: str) -> list[Number]:
 
 
 def same_number(reference: str, answer: str, tolerance: float) -> bool:
-    """Equal within `tolerance`, relative to the reference. A scale on one side only may be left
-    out; two different scales, or a percentage and a scale, are different numbers. Raises Malformed
-    if either is not a single number.
+    """Whether two numbers are equal within `tolerance`, relative to the reference. A scale that
+    only one of them has may be ignored; two different scales, or a percentage and a scale, make
+    different numbers. Raises Malformed if either text is not a single number.
 
     >>> [same_number("1.2", a, 0.0015) for a in ("1.2 million", "$1.2", "120%", "1.3")]
     [True, True, False, False]
@@ -170,7 +170,7 @@ def same_number(reference: str, answer: str, tolerance: float) -> bool:
 
 
 def is_finite(text: str) -> bool:
-    """False for a number too large for Python, and for names of infinity or NaN.
+    """False for a number too large for Python and for a name of infinity or NaN; otherwise True.
 
     >>> [is_finite(text) for text in ("1e3", "1e999", "9" * 400, "nan", "x + 1")]
     [True, False, False, False, True]
@@ -191,10 +191,10 @@ def _equal(wanted: Number, given: Number, tolerance: float) -> bool:
 
 
 def same_value(first: Number, second: Number) -> bool:
-    """Whether two numbers are the same in different forms: "12.5% (0.125)", "$1.23 billion ($1,234
-    million)".
+    """Whether two numbers are the same one in different forms: "12.5% (0.125)", "$1.23 billion
+    ($1,234 million)".
 
-    In the same form they have to be equal: 2019 and 2020 are two numbers.
+    In the same form they must be equal: 2019 and 2020 are two numbers.
     """
     if (first.scale, first.percent, first.plain) == (second.scale, second.percent, second.plain):
         return first.value == second.value
@@ -208,7 +208,7 @@ def same_value(first: Number, second: Number) -> bool:
 
 
 def _normalised(text: str) -> str:
-    """Unify minus signs and spaces; drop markup, currency and thousands separators; keep the
+    """Unify minus signs and spaces; drop markup, currencies and thousands separators; keep only the
     sentence with digits."""
     text = _SUPERSCRIPT.sub(lambda match: "^" + match[0], text)
     text = _THOUSANDS.sub("", without_emphasis(without_latex(text)))
@@ -246,7 +246,7 @@ def _numbers(text: str) -> list[Number]:
             value = value / float(match["below"]) if float(match["below"]) else math.nan
         in_parentheses = match["paren"] and (match["closed"] or match["shut"])
         if in_parentheses and not numbers and match["number"][0] not in "+-":
-            value = -value  # accountants' minus
+            value = -value  # an accountant's minus
         scale = SCALES[match["scale"].lower()] if match["scale"] else None
         if not math.isfinite(value * (scale or 1.0)):
             raise Malformed("the number is not finite")

@@ -1,9 +1,9 @@
-"""JSON objects in a reply: in a code fence or not, amid prose, with errors that models typically
-make.
+"""JSON objects in a reply, with or without a code fence, amid prose, and with typical errors of
+models.
 
-A trailing comma, a line break within a string and unescaped backslashes of LaTeX are forgiven.
-Anything else that JSON forbids is not an object: a repair that guesses would accept half a reply,
-or a Python dictionary.
+A trailing comma, a line break within a string and unescaped LaTeX backslashes are accepted.
+Anything else that JSON forbids is not an object: a repair by guessing would accept half a reply, or
+a Python dictionary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tasks.readers.thoughts import spoken
 
 ELLIPSES = ("...", "…")
 MAX_DEPTH = 100
-MAX_CHARS = 30_000  # an object is looked for in this many last characters of a reply
+MAX_CHARS = 30_000  # objects are searched for in this many last characters of a reply
 _OPENING = re.compile(r'\{(?=\s*+")')
 _TOKEN = re.compile(
     r'\s*+(?:(?P<string>"(?:[^"\\]++|\\.)*+")|(?P<mark>[{}\[\],:])'
@@ -43,8 +43,9 @@ class Unescaped(str):
 
 
 def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
-    r"""The last JSON object with all of `keys`; else the last of those with the most of them. One
-    that only shows the form, with an ellipsis under such a key, is ignored. Raises Malformed.
+    r"""The last JSON object with all of `keys`, or else the last of those with the most of them. An
+    object that only shows the form, with an ellipsis under such a key, is ignored. Raises Malformed
+    if there is none.
 
     Its texts are of type `Unescaped` if a LaTeX command had to be repaired.
 
@@ -61,14 +62,14 @@ def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
     def num_keys(value: dict[str, Any]) -> int:
         return sum(key in value for key in keys)
 
-    return max(reversed(candidates), key=num_keys)  # of equals the first, which is the last in text
+    return max(reversed(candidates), key=num_keys)  # of equal ones the first, the last in the text
 
 
 def objects(text: str) -> list[tuple[int, dict[str, Any]]]:
     """Every outermost JSON object with its position, in order. An object in double braces, as
     templates write them, does not count."""
     whole: list[tuple[int, int, dict[str, Any]]] = []
-    # braces that an earlier attempt came to: they fail with it, or are in `whole`
+    # braces that an earlier attempt reached: they failed with it, or are in `whole`
     seen: set[int] = set()
     end = 0
     for opening in _OPENING.finditer(text):
@@ -86,8 +87,8 @@ def _doubled(text: str, start: int, end: int) -> bool:
 
 
 class _Attempt:
-    """One attempt to read an object, without recursion. Objects completed before it fails are
-    kept in `whole`."""
+    """One attempt to read an object, without recursion. Objects completed before it fails are kept
+    in `whole`."""
 
     def __init__(
         self, text: str, seen: set[int], whole: list[tuple[int, int, dict[str, Any]]]
@@ -165,7 +166,7 @@ class _Attempt:
 
 
 def number(text: str) -> int | float | None:
-    """A JSON number; None if it is not finite or has more digits than Python reads."""
+    """The value of a JSON number; None if it is not finite or has more digits than Python reads."""
     try:
         value = float(text) if re.search(r"[.eE]", text) else int(text)
     except ValueError:

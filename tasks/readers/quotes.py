@@ -1,4 +1,4 @@
-"""Quotes of a text: how a reply lists them, which of them are verbatim, and how much of a text
+"""Quotes from a text: how a reply lists them, which of them are verbatim, and how much of a text
 they cover."""
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from itertools import islice
 from tasks.readers.malformed import Malformed
 from tasks.readers.words import words_of
 
-# each is searched for in the whole prompt
+# limits, because each quote is searched for in the whole prompt
 MAX_CHARS = 30_000
 MOST_QUOTES = 200
-FIRST_WITHOUT_BLANKS = "\u2e80"  # from here on Unicode has the characters of Chinese and Japanese
+FIRST_WITHOUT_BLANKS = "\u2e80"  # Unicode's Chinese and Japanese characters begin here
 _BETWEEN = re.compile(
     r"\.\.\.|…|\[…\]|\[\.\.\.\]"
     r"|(?<=[.!?;])(?<!\b(?:Dr|Mr|Ms|St)\.)(?<!\b(?:Mrs)\.)(?<!\.[A-Z]\.)\s+"
@@ -26,7 +26,7 @@ def quotes_of(listed: str) -> list[str]:
     """The sentences of a list of quotes, without the markers, quotation marks and ellipses around
     them.
 
-    Raises Malformed for more than `MOST_QUOTES` of them, and for more than `MAX_CHARS` characters.
+    Raises Malformed for more than `MOST_QUOTES` quotes, and for more than `MAX_CHARS` characters.
 
     >>> quotes_of('1. "Ada lived in Ulm. She taught." \\n- The bridge ... fell in 1902')
     ['Ada lived in Ulm.', 'She taught.', 'The bridge', 'fell in 1902']
@@ -40,7 +40,7 @@ def quotes_of(listed: str) -> list[str]:
 
 
 def first_quotes(listed: str) -> list[str]:
-    """The same of the first `MAX_CHARS` characters, and of them the first `MOST_QUOTES` quotes."""
+    """As `quotes_of`, but cut to the first `MAX_CHARS` characters and `MOST_QUOTES` quotes."""
     return list(islice(_quotes(listed[:MAX_CHARS]), MOST_QUOTES))
 
 
@@ -51,8 +51,8 @@ def _quotes(listed: str) -> Iterator[str]:
 
 
 def verbatim(quotes: Sequence[str], text: str) -> float:
-    """The share of quotes that are in a text word for word, none of them from within a word or to
-    within one; blanks and the style of quotation marks do not matter. 0 for no quotes.
+    """The share of quotes that a text contains word for word. A quote may not begin or end within a
+    word; blanks and the style of quotation marks do not matter. 0 without quotes.
 
     >>> verbatim(
     ...     ["Ada lived  in Ulm.", "da lived in", "Ada lived in Bonn.", "lived"],
@@ -67,7 +67,7 @@ def verbatim(quotes: Sequence[str], text: str) -> float:
 
 
 def _holds(text: str, quote: str) -> bool:
-    """Whether a text has a quote that cuts no word."""
+    """Whether a text contains a quote without cutting a word."""
     start = text.find(quote)
     while start >= 0:
         if not (_cuts_a_word(text, start) or _cuts_a_word(text, start + len(quote))):
@@ -77,8 +77,8 @@ def _holds(text: str, quote: str) -> bool:
 
 
 def _cuts_a_word(text: str, place: int) -> bool:
-    """Whether a word goes on at a place in a text. Nobody can tell in Chinese or Japanese, which
-    have no blanks: there none does."""
+    """Whether a position in a text is within a word. In Chinese and Japanese, which have no blanks,
+    this cannot be told, and no position counts as within a word."""
     around = text[max(0, place - 1) : place + 1]
     return len(around) == 2 and around.isalnum() and max(around) < FIRST_WITHOUT_BLANKS
 
@@ -88,7 +88,7 @@ def _plain(text: str) -> str:
 
 
 def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Words of the longest common subsequence: the numerator of ROUGE-L (Lin 2004).
+    """The number of words in the longest common subsequence: the numerator of ROUGE-L (Lin 2004).
 
     >>> longest_common("the cat sat down".split(), "the old cat lay down".split())
     3

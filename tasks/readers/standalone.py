@@ -1,12 +1,12 @@
-"""Does a question stand alone? One that speaks of "the passage" or of a table "above" needs a
-source not shown."""
+"""Does a question stand alone? One that refers to "the passage" or to a table "above" needs a
+source that is not shown."""
 
 from __future__ import annotations
 
 import re
 
 _SOURCE = "document|passage|article|excerpt|paragraph"
-# no source: the passage of a law or of time, the Northwest Passage, the second article of a law
+# not a source: the passage of a law or of time, the Northwest Passage, the second article of a law
 _OTHER = (
     r"(?:\w+\s+)?passages?\s+of\b"
     r"|(?-i:[A-Z]\w*\s+Passages?\b)"
@@ -16,7 +16,7 @@ _OTHER = (
 )
 _SHOWN = "given|provided|above|following|original|short|whole|full|attached"
 _EXHIBIT = "table|figure|fig\\.|chart|graph|diagram|map|image|picture|exhibit|appendix"
-# "in the lecture", unlike "in the study", is said only of what the reader is meant to have
+# "in the lecture", unlike "in the study", refers only to a source that the reader should have
 _HEARD = "lecture|transcript|video|podcast|interview|reading"
 _REPORT = f"{_HEARD}|study|report|paper|textbook|book|website|web\\s?page|survey|story|researchers?"
 _NUMBERED = (

@@ -46,7 +46,7 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
     stated, the content of the last box. "The answer is not ..." does not count as stated, nor do
     the prompt's `placeholders`.
 
-    Raises Malformed.
+    Raises Malformed if there is neither.
 
     >>> stated_answer(
     ...     "<think>the answer is 3</think> Therefore, **the answer is:** \\(\\boxed{12.5\\%}\\)."
@@ -82,7 +82,7 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
 
 
 def _line_after(text: str, at: int) -> str:
-    """The rest of the line or, if that is empty, the next line that is not."""
+    """The rest of the line or, if that is empty, the next non-empty line."""
     for line in text[at : at + 20_000].split("\n")[:6]:
         if not _MARKUP_LINE.fullmatch(line):
             return _plain(without_boxes(_END_TOKEN.split(line)[0]).lstrip("> "))

@@ -20,8 +20,8 @@ _NOTHING_MORE = re.compile(r"[\s`*]*(?:(?:<\|[^<>]{0,64}\|>|</s>)\s*)*")
 
 @dataclass(frozen=True)
 class Element:
-    """One element: its text, stripped and without think blocks; its attributes as written; its span
-    in the reply, tags included."""
+    """An element: its text, stripped and without think blocks; its attributes as written; its span
+    in the reply, including the tags."""
 
     text: str
     attributes: str
@@ -30,7 +30,7 @@ class Element:
 
 
 def last_element(reply: str, name: str) -> str:
-    """Text of the last `<name>` element. Raises Malformed if there is none or it is empty.
+    """The text of the last `<name>` element. Raises Malformed if there is none or it is empty.
 
     >>> last_element("<think><task>x</task></think><Task id='1'> Why? </Task>", "task")
     'Why?'
@@ -44,12 +44,12 @@ def last_element(reply: str, name: str) -> str:
 
 
 def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Element]:
-    """The complete elements outside of think blocks, in order; one that only restates the
-    instruction is left out.
+    """The complete elements outside of think blocks, in order, without those that only restate the
+    instruction.
 
-    If the last think block is not closed and there is no other element, the element that ends the
-    reply counts: models that write think tags as plain text forget to close them.
-    `open_thoughts=False` forbids that.
+    If the last think block is not closed and there is no other element, an element at the end of
+    the reply counts: models that write think tags as plain text forget to close them.
+    `open_thoughts=False` disables this.
     """
     scan = _Scan(reply)
     for mark in re.finditer(
@@ -82,7 +82,7 @@ def in_order(
     for name in names:
         some = elements(reply, name)
         if not some or name not in may_be_empty:
-            last_element(reply, name)  # raises for what is missing or empty
+            last_element(reply, name)  # raises for a missing or empty element
         part_of[name] = some[-1]
     places = [part.start for part in part_of.values()]
     if places != sorted(places):
@@ -104,7 +104,7 @@ class _Scan:
     def think(self, mark: re.Match[str]) -> None:
         closes = bool(mark[1])
         if self.opened and not self.thinking:
-            # closes a thought that the template opened, or is text of the element
+            # closes a thought that the template opened, or belongs to the element's text
             self.doubtful |= closes
         elif closes:
             if not self.thinking:
@@ -151,7 +151,7 @@ class _Scan:
         self.doubtful = False
 
     def _only_named(self, parts: list[Element], mark: re.Match[str]) -> bool:
-        """Whether a sentence after an element names its tags: "it is in <answer></answer> tags"."""
+        """Whether a sentence after an element only names its tags: "it is in <answer></answer>"."""
         if not parts or self.opened is None or self.opened.end() != mark.start():
             return False
         between = self.reply[parts[-1].end : self.opened.start()]

@@ -1,7 +1,7 @@
 """Verdicts: a mark in tags or a word in double brackets. The last deciding one counts.
 
-A reply also names verdicts that it does not give: it restates the rule, denies the other verdict,
-supposes one, or quotes the text that it judges.
+A reply may also name verdicts that it does not give: it restates the rule, rules out the other
+verdict, supposes one, or quotes the text that it judges.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _UNREAL = re.compile(
 _CONCLUDES = re.compile(
     r"\b(?:so|thus|hence|therefore|final(?:ly)?|verdict|decision|now)\b", re.IGNORECASE
 )
-# what a line has that changes an earlier verdict
+# words in a line that changes an earlier verdict
 _REVISES = re.compile(
     r"\bno\s*[,:;–—]"
     r"|\b(?:so|thus|hence|therefore|finally|now|wait|oops|sorry|actually|correct(?:ion|ed)"
@@ -100,7 +100,7 @@ _QUOTED = re.compile(
     r"\s*+[\"'”’`]*+\s*+\b(?:which|that|is|was|are|to|in|into|inside|at|from|tries|but|so)\b[^\n]*[^.!?)\s\n]\s*$"
 )
 _CLOSING_TAGS = re.compile(r"(?:</\w{1,20}>\s*)+$")
-_LAST_TAGS = 100  # characters that closing tags after a last sentence are looked for in
+_LAST_TAGS = 100  # number of characters searched for closing tags after the last sentence
 _AROUND = r"[\s*_`'\"“”‘’$()\[\]{}]*"
 _DIGIT = re.compile(rf"{_AROUND}([01])(?:\.0*)?{_AROUND}")
 _HTML = re.compile(r"</?(?:b|strong|i|em|u)>", re.IGNORECASE)
@@ -111,7 +111,7 @@ _QUOTE = re.compile(r"[\"“`][^\"“”`\n]*\w[^\"“”`\n]*$")
 _QUOTE_ENDS = re.compile(r"[^\"“”`\n]{0,40}[\"”`]")
 _OR = re.compile(r"[^\w.!?\n/]*+(?:(?:or|and|versus|vs)\b|/)[^\w.!?\n]*+", re.IGNORECASE)
 _COMMA = re.compile(r"[^\w.!?\n]*,[^\w.!?\n]*")
-_MOST = 12  # the deciding verdict is looked for among this many at the end of a reply
+_MOST = 12  # the deciding verdict is one of this many at the end of a reply
 _ABOUT = 400  # characters around a verdict that can make it a mere mention
 
 
@@ -125,9 +125,9 @@ class Mention:
 
 
 def marked(reply: str, name: str = "score") -> int:
-    """1 or 0, from the last deciding `<score>` element.
+    """1 or 0, from the last deciding element named `name`.
 
-    Raises Malformed for a missing element, and for one that holds neither 0 nor 1.
+    Raises Malformed if the element is missing, or holds neither 0 nor 1.
 
     >>> marked("<think><score>0</score></think> <Score>**1.0**</Score>")
     1
@@ -142,9 +142,9 @@ def marked(reply: str, name: str = "score") -> int:
 
 
 def deciding(reply: str, name: str) -> str:
-    """Text of the last deciding `<name>` element.
+    """The text of the last deciding `<name>` element.
 
-    Raises Malformed for a missing element, and for a reply that is cut off within its verdict.
+    Raises Malformed if the element is missing, or if the reply is cut off within its verdict.
     """
     parts = elements(reply, name)[-_MOST:]
     if not parts:
@@ -185,8 +185,8 @@ def bracketed(reply: str, values: Mapping[str, int]) -> int:
 
 
 def yes_or_no(reply: str) -> int:
-    """1 for [[YES]] and 0 for [[NO]], the last that is meant as the verdict. Raises Malformed for a
-    reply without one."""
+    """1 for [[YES]] and 0 for [[NO]], whichever was last given as the verdict. Raises Malformed for
+    a reply without a verdict."""
     return bracketed(reply, {"YES": 1, "NO": 0})
 
 
@@ -220,8 +220,9 @@ def _decided(mentions: list[Mention]) -> str:
 
 
 def _without_remarks(mentions: list[Mention]) -> list[Mention]:
-    """The verdicts without those that a remark on an earlier, plainly stated one names: one that
-    replaces it stands alone or behind a label, or its line concludes or revises."""
+    """The verdicts without those named in a remark on an earlier, plainly stated verdict. A verdict
+    that replaces the earlier one stands alone or after a label, or its line concludes or revises.
+    """
     kept: list[Mention] = []
     is_stated = False
     for mention in mentions:
@@ -237,8 +238,8 @@ def _without_remarks(mentions: list[Mention]) -> list[Mention]:
 
 
 def _is_reported(mention: Mention) -> bool:
-    """Whether the verdict is one that the judged text asks for, or holds only in what is not the
-    case."""
+    """Whether the verdict is one that the judged text asks for, or would hold only if things were
+    otherwise."""
     sentence = _SENTENCE_END.split(mention.before)[-1]
     line = mention.before.rpartition("\n")[2]
     if _REPORTED.search(sentence) or _RESTATED.search(line) or _DISOWNED.match(mention.after):
@@ -247,7 +248,7 @@ def _is_reported(mention: Mention) -> bool:
 
 
 def _is_supposed(mention: Mention) -> bool:
-    """Whether the sentence of a verdict only supposes it."""
+    """Whether a verdict's sentence only supposes it."""
     sentence = _SENTENCE_END.split(mention.before)[-1]
     supposed = _WOULD.match(mention.after) or _SUPPOSED.search(sentence)
     return bool(supposed) and not _CONCLUDES.search(sentence)

@@ -9,8 +9,8 @@ from collections import Counter
 
 from tasks.readers.malformed import Malformed
 
-# Each begins with a set of characters: the engine looks for one of them, and only then behind and
-# ahead of it.
+# Each begins with a set of characters: the regex engine searches for one of them, and only then
+# looks behind and ahead of it.
 _THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}(?!\d))")
 _KEPT = re.compile(  # 1.5, 3/4, -5, C#
     r"[./:#+-](?:(?<=\d[./:])(?=\d)|(?<=-)(?<![\w)]-)(?=[\d.$€£]|\s\d)|(?<=\b[A-Za-z][#+])[#+]*)"
@@ -44,7 +44,7 @@ def words_of(text: str, hyphen: str = " ") -> list[str]:
 
 
 def _normalised(text: str) -> str:
-    """Text in which what has to stay of punctuation is out of the way, as control characters."""
+    """Text in which the punctuation to keep is protected, as control characters."""
     text = unicodedata.normalize("NFKC", text.translate(_UNIFIED))
     text = _PERCENT.sub("%", _CURRENCY_CODE.sub(" ", _THOUSANDS.sub("", text)))
     return _KEPT.sub(lambda match: match[0].translate(_KEEP), text)
@@ -64,14 +64,14 @@ def _split(text: str, hyphen: str) -> list[str]:
 
 
 def _joins_digits(hyphen: re.Match[str]) -> bool:
-    """Whether it stands between digits: a result of 2-1 is not 21."""
+    """Whether the hyphen is between digits: a result of 2-1 is not 21."""
     before = hyphen.string[hyphen.start() - 1]
     return before.isdigit() and hyphen.string[hyphen.end()].isdigit()
 
 
 def overlap(reference: str, answer: str) -> float:
-    """Word F1, with repeated words counted as often as both have them (SQuAD, Rajpurkar et al.
-    2016).
+    """Word F1, with repeated words counted as often as both texts have them (SQuAD, Rajpurkar et
+    al. 2016).
 
     >>> round(overlap("the Eiffel Tower", "Eiffel's tower in Paris"), 3), overlap("Paris", "Rome")
     (0.333, 0.0)
@@ -85,7 +85,7 @@ def overlap(reference: str, answer: str) -> float:
 
 
 def holds(reference: str, answer: str) -> bool:
-    """Whether the answer contains the reference's words in a row; hyphens count as blanks or as
+    """Whether the answer contains the reference's words in a row. Hyphens may count as blanks or as
     nothing.
 
     Raises Malformed for a reference without words.
