@@ -1,10 +1,10 @@
-"""Findings: what a reader of a run should know first, in a few sentences computed by rule.
+"""Findings: what a reader of a run should know first, in a few sentences computed by rules.
 
     for finding in findings(Lake(store), "mine"):
         print(finding.severity, finding.sentence)
 
-A run without a problem has none: the list is empty, and nothing should be shown. The gravest stand
-first, and a rule speaks at most once. Rules are SQL files (see `tasks.findings.rules`);
+A run without a problem has none: the list is empty, and nothing should be shown. The most serious
+come first, and each rule yields at most one. Rules are SQL files (see `tasks.findings.rules`);
 `flows.app.findings` adds those of the user.
 """
 
@@ -30,13 +30,13 @@ from warehouse.stopped import stopped
 Ask = Callable[[str, dict[str, Any]], list[Row]]  # a statement and its parameters
 MOST_ROWS = 50
 BROKEN = "note"
-# what a statement, or the template of a sentence, may raise: a missing column, a null that is
-# written as a number, ...
+# what a statement, or the template of a sentence, may raise: a missing column, a null formatted as
+# a number, ...
 WRONG_RULE = (duckdb.Error, LookupError, ValueError, TypeError, AttributeError)
 
 
 class _Sentences(string.Formatter):
-    """`str.format`, but `{share:%}` is written as shares are everywhere."""
+    """`str.format`, except that `{share:%}` is written as shares are everywhere."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec == "%":
@@ -51,13 +51,13 @@ SENTENCES = _Sentences()
 class Finding:
     """One sentence about a run, with its number and its rows.
 
-    `number` is what the sentence is about and `compared_with` what it is compared with, in the same
-    unit, or None; `comparison` says in words what that is. `sql` selects the rows of the finding as
-    `selfplay sql` takes it. `rows` are its first rows, at most MOST_ROWS: their columns depend on
-    the rule, and link as everywhere by `rollout_id`, `task_id`, `group_id`, `judge_rollout_id` and
-    the place (iteration, phase, step). `page` is the page of the viewer that shows such rows,
-    one of `tasks.findings.rules.PAGES`. `iteration`, `phase` and `step` say where it holds, or
-    None.
+    `number` is what the sentence is about, and `compared_with` the value it is compared with, in
+    the same unit, or None; `comparison` says in words what that value is. `sql` selects the rows of
+    the finding and can be run with `selfplay sql`. `rows` are the first of them, at most MOST_ROWS:
+    their columns depend on the rule, and link as everywhere by `rollout_id`, `task_id`, `group_id`,
+    `judge_rollout_id` and the place (iteration, phase, step). `page` is the page of the viewer that
+    shows such rows, one of `tasks.findings.rules.PAGES`. `iteration`, `phase` and `step` say where
+    the finding holds, or are None.
     """
 
     rule: str
@@ -83,11 +83,11 @@ def findings(
     folders: Iterable[Path] = (),
     only: str | None = None,
 ) -> list[Finding]:
-    """The findings of a run, up to an iteration if one is given; the gravest first.
+    """The findings of a run, up to an iteration if one is given, most serious first.
 
-    `folders` hold further rules; `only` names the one rule that is asked for. A rule that cannot be
-    computed is a finding of its own, which says why; so is one that cannot be read, unless `only`
-    one is asked for. What stopped the run is no finding of the iterations before its last.
+    `folders` hold further rules; `only` names a single rule to apply. A rule that cannot be
+    computed becomes a finding that says why; so does one that cannot be read, unless `only` is
+    given. What stopped the run is a finding of its last iteration only.
     """
     tables = lake.tables(run)
     near = None

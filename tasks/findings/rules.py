@@ -17,11 +17,11 @@ A file begins with a header of comments, then has two statements:
 
 The first statement yields no row if there is nothing to say. Its first row is the finding:
 `number`, `compared_with` (or null), and whatever else the sentence names. The sentence is a
-template of Python's `str.format`, in which `{number:%}` is a share as it is written everywhere:
-5.9% or 33%. The second statement selects the rows that the finding is about; it may name every
-column of the first one's row, and every threshold.
+template for Python's `str.format`, in which `{number:%}` formats a share as everywhere: 5.9% or
+33%. The second statement selects the rows that the finding is about; it may use every column of the
+first statement's row, and every threshold, as a parameter.
 
-`$run` is the run. `$made` is a JSON list of its tables with what making them cost, `$settings` its
+`$run` is the run. `$made` is a JSON list of its tables and what making them cost, `$settings` its
 configuration and `$stopped` the error that stopped it, as JSON or null.
 """
 
@@ -34,7 +34,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SHIPPED = HERE / "rules"
-SEVERITIES = ("serious", "warning", "note")  # the gravest first
+SEVERITIES = ("serious", "warning", "note")  # most serious first
 PAGES = (  # of the viewer
     "candidates",
     "documents",
@@ -58,7 +58,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule as its file states it."""
+    """A rule as stated in its file."""
 
     name: str  # the file's name without `.sql`
     title: str
@@ -68,12 +68,12 @@ class Rule:
     page: str
     thresholds: dict[str, float]
     measure: str  # the statement whose first row is the finding
-    rows: str  # the statement that selects what the finding is about
+    rows: str  # the statement that selects the rows that the finding is about
 
 
 def read_rules(folders: Iterable[Path] = ()) -> list[Rule | Unreadable]:
-    """The shipped rules, then those of other folders. A file of the same name replaces a rule; an
-    unreadable one yields its error in its place."""
+    """The shipped rules, then those of other folders. A file replaces an earlier rule of the same
+    name; in place of an unreadable file stands its error."""
     files = {
         file.stem: file for folder in (SHIPPED, *folders) for file in sorted(folder.glob("*.sql"))
     }
@@ -90,8 +90,8 @@ def _read_or_error(file: Path) -> Rule | Unreadable:
 
 
 def read_rule(file: Path) -> Rule:
-    """Read a rule from an SQL file with a header. Raises Unreadable for a file without one of the
-    header's fields, with an unknown severity or page, or without `-- rows:`."""
+    """Read a rule from an SQL file with a header. Raises Unreadable for a file that lacks a header
+    field or `-- rows:`, or has an unknown severity or page."""
     text = file.read_text(encoding="utf-8")
     fields = _header(text)
     if missing := [name for name in NEEDED if name not in fields]:

@@ -1,4 +1,4 @@
-"""A run's judge on trial: how far its verdicts can be trusted, and where they cannot.
+"""A run's judge on trial: how far its verdicts can be trusted, and where they cannot be.
 
     lake = Lake(store)
     trial = hold_trial(lake, "mine")
@@ -6,8 +6,8 @@
     card(trial)                                            # Markdown
     dataclasses.asdict(trial)                              # what its JSON holds
 
-Every number comes from a statement in `tasks/judges/sql`, over the view `verdicts`, which
-`selfplay sql` has too. Rows are empty where a run has no such verdicts or standards.
+Every number comes from a statement in `tasks/judges/sql` over the view `verdicts`, which
+`selfplay sql` also has. Rows are empty if a run has no such verdicts or standards.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from warehouse.schemas import Row
 
 HERE = Path(__file__).parent
 PARTS = ("phase", "iteration", "place", "role", "criterion", "length", "position")
-MOST_WRONG = 50  # verdicts listed
+MOST_WRONG = 50  # number of wrong verdicts listed
 MOST_CRITERIA = 20
-LEAST_ANSWERS = 4  # a criterion judged on fewer says little
+LEAST_ANSWERS = 4  # a criterion judged on fewer answers says little
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is known of a run's judge. Each field but the first three holds rows.
+    """What is known about a run's judge. Each field except the first three holds rows.
 
     `overall` and every table of `by` have: what (criterion, canary, vote or a gate), standard
     (truth, canary, label, rule or auditor), part (the group), n, num_right, num_false_pass,
     num_false_fail, num_unread, agreement with its bounds low and high, base_rate (how often the
     standard says yes), yes_rate (how often the judge does), kappa, and weighted: the share of
-    |advantage| that rests on right verdicts, null where nothing was trained on.
+    |advantage| that rests on right verdicts, null if nothing was trained on.
 
     `by` has keys of PARTS. In `by["iteration"]` the rows of one `what` and `standard` are the
     judge's drift.
 
     `wrong` are the verdicts that a standard contradicts, those on the most reinforced answers
-    first; `num_wrong` counts all of them. `criteria` counts by iteration and phase the criteria
-    that nobody or everybody meets, `one_sided` lists some. `asked_again` says how often two
-    verdicts on the same thing agree. `marks` has the mean mark at each place of a comparison.
+    first; `num_wrong` counts all of them. `criteria` counts, by iteration and phase, the criteria
+    that no answer or every answer meets; `one_sided` lists some. `asked_again` says how often two
+    verdicts on the same thing agree. `marks` has the mean mark at each place in a comparison.
     """
 
     run: str
-    iteration: int | None  # the last one that was read; None: all
+    iteration: int | None  # the last iteration that was read; None: all
     num_wrong: int
     overall: list[Row]
     by: dict[str, list[Row]]
@@ -70,8 +70,8 @@ def hold_trial(
     iteration: int | None = None,
     parts: Collection[str] = PARTS,
 ) -> Trial:
-    """All that is known of the judge of a run, up to an iteration if one is given; in groups of
-    verdicts by these `parts`."""
+    """All that is known about the judge of a run, up to an iteration if one is given. Verdicts are
+    grouped by these `parts`."""
     near = None
     if iteration is not None:
         near = tables_until(lake.tables(run), iteration)
@@ -132,7 +132,7 @@ def share(value: float | None) -> str:
 
 
 def cell(text: str | None, longest: int = 80) -> str:
-    """A text in one cell of a Markdown table.
+    """A text for one cell of a Markdown table.
 
     >>> cell("a | b\\nc")
     'a \\\\| b c'

@@ -1,7 +1,7 @@
 """Rules that score an answer to an item of a benchmark: metrics by name, each 0..1.
 
 A scorer gets a row of `items` and the text of an answer. It runs where it can be killed
-(`tasks.evaluate`); what it raises as ValueError is the reason for no score.
+(`tasks.benchmarks.item_scores`); a ValueError that it raises is the reason why there is no score.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from warehouse.schemas import Row
 
 @dataclass(frozen=True)
 class Scorer:
-    """`score` yields all of `metrics`; the first stands for the benchmark if its protocol names
+    """`score` returns all of `metrics`; the first is the benchmark's score if the protocol names
     none."""
 
     metrics: tuple[str, ...]

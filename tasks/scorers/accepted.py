@@ -1,6 +1,6 @@
-"""Answers compared by their words with all that a task accepts.
+"""Answers compared by their words with all answers that a task accepts.
 
-It imports little, because every process that compares answers has to load it.
+This module imports little, because every process that compares answers has to load it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from warehouse.schemas import Row, Task
 
 
 def accepted(task: Row | Task) -> list[str]:
-    """All answers that are right."""
+    """All answers that a task accepts as right."""
     return task.get("accepted") or [task["reference"] or ""]
 
 

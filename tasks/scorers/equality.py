@@ -1,7 +1,7 @@
 """Whether an answer equals its reference: by letter, by Math-Verify for mathematics, by exact text
 otherwise.
 
-Math-Verify can run forever or fill the memory (`9^{9^{9^9}}`): call it only where it can be killed,
+Math-Verify can run forever or exhaust memory (`9^{9^{9^9}}`): call it only where it can be killed,
 as `tasks.match` does.
 """
 
@@ -21,8 +21,8 @@ TEXTS = ("String", "Boolean")
 
 
 def agree(task: Row, answer: str) -> bool:
-    """Whether `answer` equals the reference of `task`, by its `answer_type`; without one, as text
-    or mathematics.
+    """Whether `answer` equals the reference of `task`, compared by the task's `answer_type`;
+    without one, as text or mathematics.
 
     Raises Malformed if Math-Verify cannot tell.
     """

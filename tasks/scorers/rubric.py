@@ -1,4 +1,4 @@
-"""What the verdicts on a rubric's criteria amount to."""
+"""The score that the verdicts on a rubric's criteria add up to."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 def share_met(verdict_K: Sequence[int | None], weight_K: Sequence[float]) -> float:
-    """The weights of the criteria met over all positive weights, at least 0.
+    """The sum of the weights of the criteria met over that of all positive weights, at least 0.
 
-    A criterion of negative weight is a pitfall: an answer that avoids it loses nothing, as in
-    HealthBench (arXiv 2505.08775), whose script keeps negative shares, though, and clips only their
+    A criterion of negative weight is a pitfall: an answer that avoids it loses nothing. HealthBench
+    (arXiv 2505.08775) does the same, but its script keeps negative shares and clips only their
     mean. Without such criteria this is eq. 1 of SCOPE, arXiv 2605.31433. A missing verdict counts
     as not met. Raises ValueError if no weight is positive.
 

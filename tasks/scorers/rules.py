@@ -30,14 +30,14 @@ def same_mathematics(item: Row, answer: str) -> dict[str, float]:
 
 def same_number(item: Row, answer: str) -> dict[str, float]:
     """`accuracy`: 1 if the answer is a number within 0.15 % of a reference, else 0. Raises
-    Malformed if one of the two is not a single number."""
+    Malformed if either is not a single number."""
     same = any(numbers.same_number(right, answer, TOLERANCE) for right in item["references"])
     return {"accuracy": float(same)}
 
 
 def same_report_number(item: Row, answer: str) -> dict[str, float]:
-    """`accuracy` by DocMath-Eval's own rule (`same_digits`), and `strict`, which is the accuracy by
-    `same_number`. Raises Malformed as that does."""
+    """`accuracy` by DocMath-Eval's own rule (`same_digits`), and `strict`, the accuracy by
+    `same_number`. Raises Malformed as `same_number` does."""
     number = numbers.number_in(answer).value
     accuracy = any(
         same_digits(numbers.number_in(right).value, number) for right in item["references"]
@@ -47,7 +47,8 @@ def same_report_number(item: Row, answer: str) -> dict[str, float]:
 
 def same_digits(wanted: float, given: float) -> bool:
     """DocMath-Eval's comparison, as in its evaluation script: equal within 0.15 %, or when rounded
-    up to three decimal places. Scale is ignored; sign too, except in the comparison within 0.15 %.
+    up to three decimal places. The scale is ignored, and so is the sign, except in the comparison
+    within 0.15 %.
 
     >>> [same_digits(12.5, x) for x in (12.51, 1250, 0.125, -125, 12.6)], same_digits(1251, 12.5)
     ([True, True, True, True, False], True)
@@ -76,8 +77,8 @@ def same_bbeh(item: Row, answer: str) -> dict[str, float]:
 
 
 def same_text(right: str, answer: str) -> bool:
-    r"""Whether two texts are equal but for case, blanks after commas, quotes, brackets around the
-    whole, and a question mark or full stop at the end; or equal numbers.
+    r"""Whether two texts are equal apart from case, blanks after commas, quotes, brackets around
+    the whole, and a question mark or full stop at the end; or are equal numbers.
 
     >>> [
     ...     same_text(*pair)
@@ -106,8 +107,7 @@ def _plain(text: str) -> str:
 
 
 def letter_of(answer: str, options: list[str]) -> str | None:
-    r"""The letter that an answer begins with, among those offered, or that of the option whose text
-    it is.
+    r"""The offered letter with which an answer begins, or that of the option whose text it is.
 
     >>> [
     ...     letter_of(text, ["lion", "bunny"])
@@ -130,5 +130,5 @@ def letter_of(answer: str, options: list[str]) -> str | None:
 
 
 def nothing(item: Row, answer: str) -> dict[str, float]:
-    """No metric: a judge alone decides."""
+    """No metrics: only a judge decides."""
     return {}

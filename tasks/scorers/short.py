@@ -1,10 +1,10 @@
 """Short answers: exact match, F1 and cover match, each the best over the accepted answers.
 
 Exact match and F1 are SQuAD's (Rajpurkar et al., arXiv 1606.05250), which NQ-open and MuSiQue
-share. Other scripts differ: TriviaQA's puts a blank in place of punctuation, and HotpotQA's and
-2Wiki's give no F1 for a part of the words if the answer or the reference is a yes or no.
-`transformers.data.metrics.squad_metrics` has the same as here, and is what the tests compare with:
-it needs torch.
+share. Other scripts differ: TriviaQA's replaces punctuation with a blank, and HotpotQA's and
+2Wiki's give no F1 for a part of the words if the answer or the reference is yes or no.
+`transformers.data.metrics.squad_metrics` has the same metrics but needs torch; the tests compare
+with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warehouse.schemas import Row
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-# of an answer that may cover the reference: one that lists everything names it as well
+# of an answer that may cover the reference: one that lists everything would cover it, too
 MOST_WORDS = 40
 
 
@@ -37,7 +37,7 @@ def score(item: Row, answer: str) -> dict[str, float]:
 
 
 def normalised(text: str) -> str:
-    """SQuAD's: lower case, no punctuation, no articles, single blanks.
+    """A text normalised as in SQuAD: lower case, no punctuation, no articles, single blanks.
 
     >>> normalised("The U.S. won, a-b")
     'us won ab'
@@ -46,7 +46,8 @@ def normalised(text: str) -> str:
 
 
 def f1(words: list[str], reference: list[str]) -> float:
-    """Harmonic mean of precision and recall over words; without words, whether both lack them.
+    """The harmonic mean of precision and recall over words; if either has no words, 1 if both have
+    none, else 0.
 
     >>> f1(["white", "nile"], ["nile"])
     0.6666666666666666

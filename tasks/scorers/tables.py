@@ -1,9 +1,10 @@
 """TAT-QA's own exact match and F1 (arXiv 2105.07624; tatqa_metric.py of its repository, MIT), rule
 for rule.
 
-Numbers are compared to four places in ones, whatever the scale they are stated in; spans are sorted
-and joined, F1 is over the sets of their words; for arithmetic and counts it is exact match. The
-scale of an answer is read from it ("1.2 million", "12.5 %"), since a policy states it in words.
+Numbers are converted to ones, whatever scale they are stated in, and compared to four places. Spans
+are sorted and joined. F1 is over the sets of their words; for arithmetic and counts it equals exact
+match. The scale of an answer is read from its text ("1.2 million", "12.5 %"), because a policy
+states it in words.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 def score(item: Row, answer: str) -> dict[str, float]:
     """`em` and `f1`, each 0..1, of an answer whose spans are separated by semicolons. The item's
-    `given` is JSON of the annotated answer, its scale and its type."""
+    `given` is JSON with the annotated answer, its scale and its type."""
     gold = json.loads(item["given"])
     parts = [part.strip() for part in answer.split(";") if part.strip()]
     em, f1 = exact_match_and_f1(gold["answer"], gold["scale"], gold["answer_type"], parts)
@@ -78,7 +79,7 @@ def _span_in_ones(span: str, scale: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text begins with a number, alone or with its scale.
+    """Whether a text is just a number, or begins with a number and its scale.
 
     >>> is_number("$1,452.4"), is_number("1 million"), is_number("2019 sales")
     (True, True, False)
@@ -95,7 +96,7 @@ def is_number(text: str) -> bool:
 
 
 def number_in(text: str) -> float | None:
-    """The first number of a text, in ones, parentheses being a loss.
+    """The first number in a text, in ones; parentheses mean a loss.
 
     >>> number_in("1.2 million"), number_in("(134.12)"), number_in("18.3%"), number_in("none")
     (1200000.0, -134.12, 0.183, None)
@@ -116,8 +117,8 @@ def _scale(text: str) -> float:
 
 
 def _normalised(text: str) -> str:
-    """Lower case, without articles, and without punctuation but in numbers, which become their
-    value."""
+    """A text in lower case without articles and punctuation, except in numbers, which are replaced
+    by their value."""
     return " ".join(" ".join(_normalised_word(word.lower()) for word in text.split(" ")).split())
 
 
