@@ -1,4 +1,4 @@
-"""What a run is: its flow, model, corpus and seed, and the settings that were given."""
+"""What a run is: its flow, model, corpus and seed, and the settings that were changed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NO_VALUE = ("", None)
 
 def about(store: Store, run: str) -> Row:
     """`facts`, as (name, value); `changed`, other settings given with the last command; `stale`,
-    why tables no longer fit the rows that they were made from: those may be of other settings.
+    why tables no longer fit the rows they were made from, which may have had other settings.
 
-    What the run's files do not tell is left out.
+    What the run's files do not say is left out.
     """
     request = store.kept(run, REQUEST) or {}
     config = store.kept(run, CONFIG) or {}
@@ -45,7 +45,7 @@ def about(store: Store, run: str) -> Row:
 
 
 def _is_other(name: str, models: dict[str, Any]) -> bool:
-    """Whether a role's model is named, and is not the base model."""
+    """Whether a role's model is named and differs from the base model."""
     return models[name] not in (*NO_VALUE, models.get(BASE))
 
 

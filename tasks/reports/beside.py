@@ -8,9 +8,9 @@ AROUND = 12  # words shown at each end of an equal stretch
 
 
 def beside(first: str, second: str) -> list[list[tuple[str, bool]]]:
-    """Two texts as stretches of words, and whether each differs from the other text.
+    """Two texts as stretches of words, and whether each stretch differs from the other text.
 
-    Long equal stretches are cut.
+    Long equal stretches are shortened.
 
     >>> beside("a b c d", "a x c d")
     [[('a', False), ('b', True), ('c d', False)], [('a', False), ('x', True), ('c d', False)]]

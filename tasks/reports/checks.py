@@ -1,4 +1,4 @@
-"""Figures of kept, refused and unreadable tasks, of the judge's errors, and of wall time."""
+"""Figures of kept, dropped and unreadable tasks, of the judge's errors, and of wall time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_PANELS = 4  # the last iterations whose difficulty is shown
 BLUE = PALETTE[0]
 ORANGE = PALETTE[1]
 GREEN = PALETTE[2]
-LONG_S = 300  # from which on wall time is shown in minutes
+LONG_S = 300  # from here on, wall time is shown in minutes
 
 
 def difficulty(rows: list[Row], reasons: list[Row]) -> Plot:
@@ -238,7 +238,7 @@ def _paint_malformed(axes: Any, of_template: dict[str, list[Row]], names: list[s
 
 
 def _share(rows: list[Row], some: list[Row]) -> float:
-    """The percentage of the sum of `rows`' n that lies in `some` of them."""
+    """The sum of n over `some` of `rows`, in percent of the sum over all."""
     return 100 * sum(r["n"] for r in some) / sum(r["n"] for r in rows)
 
 

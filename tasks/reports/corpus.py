@@ -1,4 +1,4 @@
-"""The report of a prepared corpus: what became of its documents, and what its steps cost."""
+"""The report on a prepared corpus: what became of its documents, and what its steps cost."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ QUERIES = (
 
 @dataclass(frozen=True)
 class Contents:
-    """What the report shows: the rows of every query, by its name. `made_at` is when it was
-    made."""
+    """What the report shows: the rows of every query, by its name. `made_at` is the time of the
+    report."""
 
     run: str
     made_at: str
@@ -81,7 +81,7 @@ def report_corpus(store: Store, prepared: Table) -> Path:
 
 
 def ask(prepared: Table, name: str) -> list[Row]:
-    """The rows of one of `QUERIES`, for those screenings that the prepared corpus went through."""
+    """The rows of one of `QUERIES`, for the screenings that the prepared corpus went through."""
     screened = [
         Address.parse(table["address"]).label for table in prepared.recipe["params"]["screened"]
     ]
@@ -105,7 +105,7 @@ def _threshold(prepared: Table) -> float:
 
 
 def readable(row: Row) -> Row:
-    """Round numbers to as many digits as anyone reads.
+    """The row as text, with numbers rounded to as many digits as a reader needs.
 
     >>> readable({"metric": "cpu_s", "value": 1234.5678})
     {'metric': 'cpu_s', 'value': '1,234.6'}
@@ -126,7 +126,7 @@ def _digits(value: float) -> str:
 
 
 def headline(contents: Contents) -> list[tuple[str, str, str]]:
-    """What to know first, as (name, value, remark)."""
+    """The key figures, as (name, value, remark)."""
     [stays] = contents.rows["stays"]
     read = next((r["rows_in"] for r in contents.rows["steps"] if r["step"] == "read"), 0)
     chars = f"{(stays['chars'] or 0) / 1e6:,.1f} M characters"

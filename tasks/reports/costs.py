@@ -1,4 +1,4 @@
-"""What a run's scores cost: steps, tokens and seconds of all tables that led to an update."""
+"""What a run's scores cost: the steps, tokens and seconds of all tables that led to an update."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COSTS = {
 
 
 def costs(store: Store, run: str) -> dict[int, Row]:
-    """What the updates of all players together had cost by the end of each iteration, from 0 on.
+    """The cost of all players' updates together by the end of each iteration, from 0 on.
 
     Measurements (held-out scores, probes, monitors) and the time between stages do not count: a run
-    that was stopped and resumed costs the same as one in a single piece.
+    that was stopped and resumed costs the same as an uninterrupted one.
     """
     tables = list(store.reached(run))
     spent: dict[int, Row] = defaultdict(lambda: dict.fromkeys(COSTS, 0))
@@ -52,8 +52,8 @@ def with_costs(store: Store, rows: Iterable[Row]) -> list[Row]:
 def _led_to_updates(tables: list[Table]) -> list[Table]:
     """The updates and all tables they were made from.
 
-    In a fork, recipes name tables of the source run; the tables at the same places in this run
-    stand in for them.
+    In a fork, recipes name tables of the source run; the tables at the same places in this run are
+    used instead.
     """
     at = {within(table.address): table for table in tables}
     reached: set[str] = set()

@@ -1,8 +1,8 @@
 """The data of a report: the tables of one run up to an iteration, queried with the statements of
 `warehouse/sql/report`.
 
-A report is made after every iteration and reads one run only, so its time does not grow with the
-number of runs.
+A report is made after every iteration and reads only one run, so the time it takes does not grow
+with the number of runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warehouse.lake import Lake
 from warehouse.schemas import Row
 from warehouse.store import Store, Table
 
-PAUSE_S = 60.0  # between two stages: the run was stopped, or a stage was rerun later
+PAUSE_S = 60.0  # a longer time between two stages means a stopped run, or a stage rerun later
 # the rows of a statement, given its name, its text and its parameters
 Ask = Callable[[str, str, dict[str, Any]], list[Row]]
 
@@ -34,7 +34,7 @@ class Source:
     ask: Ask
 
     def rows(self, name: str, **parameters: Any) -> list[Row]:
-        """Rows of `warehouse/sql/report/<name>.sql`, which may name `$run`, `$iteration`, `$made`
+        """Rows of `warehouse/sql/report/<name>.sql`, which may use `$run`, `$iteration`, `$made`
         and `parameters`."""
         sql = shared_statement(name)
         known = {"run": self.run, "iteration": self.iteration, "made": self.made, **parameters}
@@ -45,8 +45,8 @@ class Source:
 def open_source(
     store: Store, run: str, iteration: int, lake: Lake | None = None
 ) -> Iterator[Source]:
-    """A run up to an iteration, through the views that the viewer and `selfplay sql` have. A `lake`
-    that is shared with other queries knows the files that it has read."""
+    """A run up to an iteration, with the views of the viewer and `selfplay sql`. Pass a `lake`
+    shared with other queries to reuse the files that it has already read."""
     lake = lake or Lake(store)
     tables = tables_until(store.reached(run), iteration)
 
@@ -57,17 +57,17 @@ def open_source(
 
 
 def tables_until(tables: Iterator[Table] | Sequence[Table], iteration: int) -> tuple[Table, ...]:
-    """The tables up to an iteration, and those outside any."""
+    """The tables up to an iteration, and those outside any iteration."""
     return tuple(t for t in tables if t.at.iteration is None or t.at.iteration <= iteration)
 
 
 def made_until(tables: Iterator[Table] | Sequence[Table], iteration: int) -> tuple[Table, ...]:
-    """Those of `tables_until` that stages made: no labels by people."""
+    """The tables of `tables_until` that stages made, without people's labels."""
     return tuple(t for t in tables_until(tables, iteration) if not t.holds_labels)
 
 
 def described(tables: Sequence[Table]) -> str:
-    """The parameter `$made`: one JSON object a table, with its place and what making it cost."""
+    """The parameter `$made`: a JSON object per table, with its place and what making it cost."""
     return json.dumps([_description(table) for table in tables if not table.holds_labels])
 
 
@@ -90,8 +90,8 @@ def _description(table: Table) -> Row:
 
 
 def placed(rows: dict[str, list[Row]], made: str) -> dict[str, list[Row]]:
-    """The rows of every query, those of a step with its `span`: when its stages began and ended, in
-    iterations.
+    """The rows of every query; those of a step also get its `span`: when its stages began and
+    ended, in iterations.
 
     Phases run one after another: if the first step of iteration 2 took the first quarter of the
     iteration's time, its span is (1.0, 1.25). Pauses of more than a minute do not count.

@@ -1,6 +1,6 @@
 """Figures as inline SVG for reports and for the viewer.
 
-Text takes the colour of its page, so that a figure reads on light and dark.
+Text takes the colour of the page, so figures are readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PALETTE = ("#3f83d6", "#e2832f", "#2fa57c", "#a06ad0", "#d8506f", "#8f9a2b", "#2
 GREY = "#8b929c"
 WIDTH_IN = 5.0  # 360 points: text keeps its size on a phone
 LABEL = 300  # characters of a drawing's name
-HOVER = "hover:"  # how the address of a hover point begins in the drawing
+HOVER = "hover:"  # prefix of the address of a hover point in the drawing
 HOVER_LINK = re.compile(rf'<a xlink:href="{HOVER}([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
 PLACE = re.compile(r'<use [^>]*x="([^"]*)" y="([^"]*)"')
 _drawing = threading.Lock()  # matplotlib's settings belong to the process
@@ -69,7 +69,7 @@ class Plot:
     """A figure with the finding as its title, and a note on how to read it.
 
     Without data there is no figure, and the title says so. `rows` is the page of the viewer that
-    shows what it is drawn from.
+    shows the rows from which it is drawn.
     """
 
     name: str
@@ -80,8 +80,8 @@ class Plot:
 
     @property
     def drawing(self) -> Markup:
-        """The drawing under its title, for readers that do not see it. Its points are no stops of
-        the tab key: where they lead, tables lead too."""
+        """The drawing, labelled with its title for readers that do not see it. Its points are not
+        in the tab order: tables have the same links."""
         if self.svg is None:
             return Markup("")
         named = Markup('<svg role="img" aria-label="{}" ').format(visible(short(self.title, LABEL)))
@@ -105,7 +105,7 @@ def draw(
 ) -> Markup:
     """What `paint(axes, *args)` draws, as SVG; `axes` is a list if there are several.
 
-    Safe in a page: matplotlib escapes what it writes, and the drawing holds no script and no link.
+    Safe in a page: matplotlib escapes what it writes, and the drawing has no scripts or links.
     """
     import matplotlib
 
@@ -126,7 +126,7 @@ def draw(
 def _inline(svg: str) -> Markup:
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # a style element would hold for the whole page
+    # a style element would apply to the whole page
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = svg.replace("<svg ", '<svg style="stroke-linejoin: round; stroke-linecap: butt" ', 1)
     svg = HOVER_LINK.sub(_hover_point, svg)
@@ -140,8 +140,8 @@ def hover(
     texts: Sequence[str],
     links: Sequence[str] | None = None,
 ) -> None:
-    """Lay an invisible point over each drawn one: it shows its text to the pointer that rests on
-    it, and leads to its link."""
+    """Lay an invisible point over each drawn one. It shows its text when the pointer rests on it,
+    and leads to its link."""
     contents = zip(texts, links or [""] * len(texts), strict=True)
     addresses = [HOVER + quote(json.dumps(content)) for content in contents]
     axes.scatter(x, y, s=60, alpha=0, linewidth=0, urls=addresses, label="_hover")
@@ -171,7 +171,7 @@ def value_says(value: float, error: float | None = None) -> str:
 
 
 def x_of_steps(rows: Iterable[Row]) -> list[float]:
-    """The x of each row: where its step ended, if the row has its `span` of time.
+    """The x of each row: the end of its step, if the row has a `span` of time.
 
     Otherwise step k of K in iteration t lies at t - 1 + (k - 1/2) / K. A row without a step lies
     at t.
@@ -199,8 +199,8 @@ def x_of_steps(rows: Iterable[Row]) -> list[float]:
 def gapped(
     rows: Sequence[Row], x: Sequence[float], y: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """The points of a line that is interrupted between iterations, in which other phases worked;
-    whole if every iteration has a single point.
+    """The points of a line with gaps between iterations, in which other phases worked; without gaps
+    if every iteration has a single point.
 
     >>> steps = [{"iteration": 1}, {"iteration": 1}, {"iteration": 2}]
     >>> gapped(steps, [0.5, 1.0, 2.0], [7.0, 8.0, 9.0])
@@ -226,7 +226,7 @@ def iteration_axis(axes: Any, rows: list[Row]) -> None:
 
 
 def by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
-    """Rows under the value of a column, or the tuple of several, in order of first appearance."""
+    """Rows by the value of a column, or by the tuple of several, in order of first appearance."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         values = tuple(row[name] for name in names)
@@ -247,10 +247,10 @@ def short(text: str, limit: int = 34) -> str:
 
 
 def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
-    """Add a legend for one or several axes, outside them, where it hides nothing.
+    """Add a legend for one or several axes, outside of them, where it hides nothing.
 
-    A name that several axes have is shown once. If the names are too wide for `columns`, there are
-    fewer columns, and the figure grows by the lines that this adds.
+    A name that several axes have is shown once. If the names are too wide for `columns`, the legend
+    has fewer columns, and the figure grows by the lines that this adds.
     """
     if not isinstance(panels, list):
         panels = [panels]
@@ -258,7 +258,7 @@ def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
     names = []
     for panel in panels:
         labelled = zip(*panel.get_legend_handles_labels(), strict=True)
-        # within one panel, two names that `short` made equal stay two
+        # within a panel, two names that `short` made equal stay separate
         new = [(handle, name) for handle, name in labelled if name not in names]
         handles += [handle for handle, _ in new]
         names += [name for _, name in new]
@@ -273,7 +273,7 @@ def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
 
 
 def _legend_width(names: list[str], columns: int) -> float:
-    """The width in points, at 6 a letter and 36 for a handle and its spaces.
+    """The width in points, at 6 per letter and 36 for a handle and its spaces.
 
     Names fill one column after another.
 

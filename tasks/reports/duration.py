@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """A duration to its second largest unit, as of what has been measured.
+    """A measured duration, to its second largest unit.
 
     >>> duration(9.94), duration(75.2), duration(3700), duration(200_000)
     ('9.9 s', '1 min 15 s', '1 h 01 min', '2 d 07 h')
     """
-    if seconds < 59.95:  # from there on it would read "60.0 s"
+    if seconds < 59.95:  # from here on it would read "60.0 s"
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
@@ -21,7 +21,7 @@ def duration(seconds: float) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """A duration to the minute, as of what is estimated.
+    """An estimated duration, to the minute.
 
     >>> roughly(42), roughly(200), roughly(7500)
     ('42 s', '3 min', '2 h 5 min')

@@ -25,7 +25,7 @@ class Example:
 
     @property
     def was_graded(self) -> bool:
-        """Whether a judge was asked about any criterion, even if its verdict was unreadable."""
+        """Whether a judge was asked about any criterion, even if its verdict could not be read."""
         return any(
             row["verdict"] is not None or (row["criterion"] and row["malformed"])
             for row in self.verdicts

@@ -1,5 +1,5 @@
-"""The figure of learnable information: what tasks tell about their documents, and what rubrics
-add to their tasks."""
+"""The figure of learnable information: how much tasks reveal about their documents, and how much
+rubrics add to their tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINES = (("information", "standard_error", PALETTE[0]), ("control", "control_err
 
 
 def information(rows: list[Row]) -> Plot:
-    """How much tasks tell about their documents, and rubrics beyond their tasks, by iteration, from
+    """How much tasks reveal about their documents, and how much rubrics add, by iteration, from
     rows of `learnable_information.sql`."""
     note = (
         "Log-probability of a reply with its own document shown, minus the log of its mean"

@@ -24,7 +24,7 @@ from tasks.reports.percent import percent
 from warehouse.schemas import Row
 
 SCORE = "score"  # a benchmark's headline metric; score_<part> are its parts
-MONITOR = " monitor"  # how the benchmarks of monitors end
+MONITOR = " monitor"  # suffix of the benchmarks of monitors
 JUDGE_MONITOR = f"judge{MONITOR}"  # the benchmark whose metrics are errors of a judge
 UPDATE_METRICS = {
     "kl": "KL, nats per token",
@@ -32,19 +32,19 @@ UPDATE_METRICS = {
     "grad_norm": "gradient norm",
     "loss": "loss",
 }
-# drawn where they are measured
+# drawn if they were measured
 MORE_UPDATE_METRICS = {
     "entropy": "entropy, nats per token",
     "sampler_kl": "sampler-trainer KL, nats per token",
 }
-# of these, the title says the largest value
+# the title states the largest value of these
 PEAKS = {"kl": "KL", "clip_fraction": "clipped tokens", "grad_norm": "gradient norm"}
 COMPLETED = "iterations completed"
 BY_TIME = "iterations completed, to scale in time"
 SCORE_AXIS = "score, 0 to 1"
-NEEDLES = "needles"  # the benchmark that has a figure of its own
-FEW = 2  # benchmarks that a title can say everything of
-NUM_MARKED = 40  # points of a line from which on they have no markers
+NEEDLES = "needles"  # the benchmark that has its own figure
+FEW = 2  # number of benchmarks up to which a title describes each
+NUM_MARKED = 40  # a line with this many points has no markers
 
 Tile = tuple[str, str, str]  # name, value, remark
 
@@ -128,7 +128,7 @@ def _gain_says(gained: tuple[float, float | None]) -> str:
 
 
 def held_out_says(benchmark: str, rows: list[Row]) -> str:
-    """What the rows of a benchmark show, as a title."""
+    """A title that says what the rows of a benchmark show."""
     gained = gain(rows)
     last = rows[-1]["score"]
     if gained is None:
@@ -174,7 +174,7 @@ def held_out_parts(evaluations: list[Row], colours: Colours) -> Plot:
 
 
 def _parts_of_scores(evaluations: list[Row]) -> dict[str, list[Row]]:
-    """The parts of the scores that have several, under their names, preceded by the benchmark's if
+    """The parts of scores that have several, by the part's name, preceded by the benchmark's if
     there are several benchmarks."""
     rows = [
         r
@@ -196,7 +196,7 @@ def _parts_of_scores(evaluations: list[Row]) -> dict[str, list[Row]]:
 
 
 def ends(rows: list[Row]) -> str:
-    """First and last score.
+    """The first and last score.
 
     >>> ends([{"score": 0.25}, {"score": 0.5}]), ends([{"score": 0.5}])
     ('0.25 → 0.50', '0.50')
@@ -231,7 +231,7 @@ def task_rewards(rows: list[Row], colours: Colours) -> Plot:
 
 
 def _by_phase_or_role(rows: list[Row]) -> dict[str, list[Row]]:
-    """The rows of each role in a phase, under the phase's name if it has one role."""
+    """The rows of each role in a phase, by the phase's name if it has only one role."""
     of_both = by(rows, "phase", "role")
     num_roles = Counter(phase for phase, _ in of_both)
     lines = {}
@@ -246,7 +246,7 @@ def _lines_say(lines: dict[str, list[Row]]) -> str:
 
 
 def _first_last(rows: list[Row]) -> str:
-    """Means of the first and last iteration, weighted by the rows' n.
+    """The means of the first and last iteration, weighted by the rows' n.
 
     >>> half = {"iteration": 1, "mean": 0.25, "n": 1}
     >>> _first_last([half, {"iteration": 1, "mean": 0.75, "n": 1}])
@@ -358,14 +358,14 @@ def metric_rows(updates: list[Row]) -> list[Row]:
 
 
 def _place(update: Row) -> dict[str, Any]:
-    """What the viewer's page of the update is asked for."""
+    """The parameters of the viewer's page for the update."""
     place = {name: update[name] for name in ("iteration", "phase", "step")}
     return {name: value for name, value in place.items() if value is not None}
 
 
 def updates(rows: list[Row], colours: Colours, viewer: str = "") -> Plot:
-    """Panels of the metrics of `metric_rows`. With `viewer`, the address of the run's page there,
-    points lead to their update."""
+    """Panels of the metrics in `metric_rows`. With `viewer`, the address of the run's page in the
+    viewer, points link to their update."""
     note = (
         "Every optimizer step. KL is to the reference policy; the gradient norm is the one before"
         " clipping."
@@ -432,7 +432,7 @@ def _paint_metric(panel: Any, rows: list[Row], role: str, colour: str, viewer: s
 
 
 def _substeps(rows: list[Row]) -> list[float]:
-    """The x of each row; several optimizer steps of one step are spread evenly over it."""
+    """The x of each row; several optimizer steps in one step are spread evenly over it."""
     if all("span" in row for row in rows):
         return _within_steps(rows)
     num_before: Counter[int] = Counter()
@@ -447,7 +447,7 @@ def _substeps(rows: list[Row]) -> list[float]:
 
 
 def _within_steps(rows: list[Row]) -> list[float]:
-    """The x of rows with a span of time: the optimizer steps of one step, evenly over it."""
+    """The x of rows with a span of time: a step's optimizer steps are spread evenly over it."""
     of_step = by(rows, "iteration", "phase", "step")
     places = []
     for row in rows:

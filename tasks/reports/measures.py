@@ -1,5 +1,5 @@
-"""Figures of further measurements by iteration: of held-out evaluations, besides the score, and of
-a judge."""
+"""Figures of further measurements by iteration: those of held-out evaluations other than the score,
+and those of a judge."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tasks.reports.learning import COMPLETED, JUDGE_MONITOR, MONITOR, SCORE, end
 from warehouse.schemas import Row
 
 MOST = len(PALETTE)
-NUM_NAMED = 3  # in the title
-WIDE = 54  # letters of a name: as many as a legend of one column holds
+NUM_NAMED = 3  # series named in the title
+WIDE = 54  # maximum letters of a name: what a legend of one column has room for
 
 
 def also_measured(evaluations: list[Row]) -> Plot:
-    """Shares besides held-out scores and their parts, from benchmarks other than monitors.
+    """Shares other than held-out scores and their parts, from benchmarks that are not monitors.
 
-    Leaves out those that stay at 0, and those that are their benchmark's score under another name.
+    Leaves out shares that stay at 0, and those that are their benchmark's score under another name.
     """
     note = (
         "Other shares measured in the held-out evaluations; if there are many, those that changed"
@@ -34,7 +34,7 @@ def also_measured(evaluations: list[Row]) -> Plot:
 
 
 def judge_monitor(evaluations: list[Row]) -> Plot:
-    """Errors of marks against the truth; verdicts of pass or fail have a figure of their own."""
+    """Errors of marks against the truth; pass or fail verdicts have their own figure."""
     note = (
         "The judge's marks in training compared with the known truth: means of each iteration. None"
         " of this is rewarded."
@@ -52,7 +52,7 @@ def _is_share_over_time(rows: list[Row]) -> bool:
 
 
 def _series(rows: list[Row]) -> dict[str, list[Row]]:
-    """Measurements by iteration under the metric's name, preceded by the benchmark's if there are
+    """Measurements by iteration for each metric's name, preceded by the benchmark's if there are
     several benchmarks."""
     scores = by([r for r in rows if r["metric"] == SCORE and r["is_held_out"]], "benchmark")
     others = [

@@ -9,11 +9,11 @@ from tasks.reports.draw import Plot, by, draw
 from tasks.reports.percent import percent
 from warehouse.schemas import Row
 
-# ink on a cell, whatever the page's ground
+# text colours on a cell, whatever the page's background
 ON_LIGHT = "#1b1f24"
 ON_DARK = "#ffffff"
-DARK_FROM = 0.6  # the share from which on a cell is dark
-MOST_CELLS = 80  # with numbers in them
+DARK_FROM = 0.6  # the share from which a cell is dark
+MOST_CELLS = 80  # maximum number of cells that show numbers
 
 
 def needles_found(rows: list[Row]) -> Plot:
@@ -32,7 +32,7 @@ def needles_found(rows: list[Row]) -> Plot:
 
 
 def _totals(cells: list[Row]) -> tuple[int, int]:
-    """The needles found, and all."""
+    """The number of needles found, and of all needles."""
     return sum(cell["num_correct"] for cell in cells), sum(cell["n"] for cell in cells)
 
 

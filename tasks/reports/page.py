@@ -18,14 +18,14 @@ from tasks.reports.percent import percent
 from tasks.reports.unseen import visible
 from warehouse.store import Store
 
-VIEWER_PORT = 4218  # where `selfplay view` is, unless another has it
+VIEWER_PORT = 4218  # the port of `selfplay view`, unless it is taken
 VIEWER = "viewer.json"
 HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Section:
-    """Figures under a title; a folded section is shown when it is opened."""
+    """Figures under a title; a folded section is shown only when opened."""
 
     title: str
     plots: list[Plot]
@@ -66,8 +66,8 @@ def _visible_text(value: Any) -> Any:
 
 
 def cell(value: Any) -> str:
-    r"""Text in Markdown and its tables: no markup, no line break, no new column. Prefect's page
-    reads no numeric entities.
+    r"""A text for Markdown and its tables, without markup, line breaks or new columns. Numeric
+    entities are not used, because Prefect's page does not read them.
 
     >>> print(cell("a|b <img src=x>\n*c*"))
     a\|b \<img src=x\> \*c\*
@@ -76,7 +76,7 @@ def cell(value: Any) -> str:
 
 
 def cut(text: str, longest: int | None) -> str:
-    """A text without what is beyond `longest` characters, and how much that is; None cuts nothing.
+    """The first `longest` characters of a text, and how many more it has; None cuts nothing.
 
     >>> cut("abcdef", 2), cut("abcdef", None)
     ('ab… 4 more characters', 'abcdef')
@@ -87,7 +87,7 @@ def cut(text: str, longest: int | None) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number as text: whole ones without decimals, if they are 2 or more; a dash for None.
+    """A number as text: whole numbers from 2 on have no decimals; a dash for None.
 
     >>> number(0.12345), number(12.0), number(None)
     ('0.123', '12', '–')
@@ -100,7 +100,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def viewer_file(store: Store) -> Path:
-    """What a store's viewer keeps between two starts: its port and its token."""
+    """The file in which a store's viewer keeps its port and token between starts."""
     return store.root / VIEWER
 
 

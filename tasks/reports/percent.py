@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def percent(part: float, whole: float = 1) -> str:
-    """A share in percent, with more digits near 0 and 100; "none" of nothing.
+    """A share in percent, with more digits near 0 and 100; "none" if `whole` is 0.
 
-    SQL has the same as the macro `percent(share)`.
+    In SQL, the macro `percent(share)` does the same.
 
     >>> percent(1, 3), percent(1, 32), percent(999, 1000), percent(0, 4), percent(0, 0)
     ('33%', '3.1%', '99.9%', '0%', 'none')

@@ -1,5 +1,5 @@
-"""The order in which a selection tests its candidates: a reason counts those that every earlier
-test let pass."""
+"""The order in which a selection tests its candidates: each reason counts candidates that passed
+every earlier test."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BRANCH = re.compile(r"\bthen\s+(?!'|null\b)", re.IGNORECASE)
 def in_order_of_tests(reasons: Iterable[str], params: dict[str, Any]) -> list[str]:
     """The reasons in the order of the tests that give them, as far as the selection's recipe tells.
 
-    `params`: the recipe's parameters, with the text of the query and its limits, which apply after
-    it. A reason that is no text of the query comes from one of its columns: from the first branch
-    of the `case` that is one.
+    `params` are the recipe's parameters, with the text of the query and its limits, which apply
+    after it. A reason that is not a text in the query comes from one of its columns: from the first
+    branch of the `case` that is a column.
 
     >>> sql = "case when a then 'malformed: ' || why when b then column when c then 'easy' end"
     >>> params = {"query": {"text": sql}, "limits": [[2, "enough", None]]}

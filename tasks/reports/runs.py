@@ -21,7 +21,7 @@ from warehouse.query import snapshot
 from warehouse.schemas import Row
 from warehouse.store import Store
 
-NAME_COLOURS = len(PALETTE)  # from this many lines on, colours repeat and lines are dashed
+NAME_COLOURS = len(PALETTE)  # beyond this many lines, colours repeat and lines are dashed
 COST_NOTE = (
     "The same scores against the cost of the updates so far, over all players: optimizer steps,"
     " sampled tokens, and the seconds of their stages. Held-out scores, probes and pauses are not"
@@ -40,10 +40,10 @@ def report_runs(
     """Write `<store>/reports/<name>.html` and return its path.
 
     It shows the scores of every group (name -> pair -> run), with the first group as the baseline
-    of the others, and `tables` (title -> rows). Runs of one pair, such as those with one seed, are
-    compared with each other; a run may be of several pairs. Benchmarks that most groups have come
-    first; those in `left_out` are not drawn. `evaluations`: rows that stand for the store's, with
-    runs of other stores, too, whose costs are not known.
+    of the others, and `tables` (title -> rows). Runs of one pair, such as those with the same seed,
+    are compared with each other; a run may be in several pairs. Benchmarks that most groups have
+    come first; those in `left_out` are not drawn. `evaluations` are rows that replace those of the
+    store; they may include runs of other stores, whose costs are unknown.
     """
     names = {run for runs in groups.values() for run in runs.values()}
     given = {}
@@ -82,7 +82,7 @@ def report_runs(
 
 
 def is_comparable(rows: Sequence[Row]) -> bool:
-    """Whether there is more to draw than one point, such as one group's prompts before training."""
+    """Whether there is more to draw than one point, such as a group's score before training."""
     return len({(row["group"], row["iteration"]) for row in rows}) > 1
 
 
@@ -164,8 +164,8 @@ def _cost_says(group: str, last: Row) -> str:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error, which is 0 for a single value. Raises StatisticsError for
-    none.
+    """The mean and its standard error, which is 0 for a single value. Raises StatisticsError if
+    there are no values.
 
     >>> mean_and_error([0.25, 0.75]), mean_and_error([0.5])
     ((0.5, 0.25), (0.5, 0.0))
@@ -176,8 +176,8 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def differences(rows: list[Row], first: str) -> dict[str, tuple[float, float]]:
-    """For each group but the first: mean and standard error of its runs' last scores minus the
-    first group's, pair by pair. Groups without a common pair are left out."""
+    """For each group except the first: the mean and standard error of its runs' last scores minus
+    those of the first group, pair by pair. Groups that share no pair with it are left out."""
     lasts = {
         group: {pair: of_pair[-1]["score"] for pair, of_pair in by(of_group, "pair").items()}
         for group, of_group in by(rows, "group").items()
@@ -194,7 +194,7 @@ def differences(rows: list[Row], first: str) -> dict[str, tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Look:
-    """How the line of a group is drawn; the first group, the baseline, is wide and on top."""
+    """How a group's line is drawn; that of the first group, the baseline, is wide and on top."""
 
     width: float
     dashes: str

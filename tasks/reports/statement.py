@@ -1,4 +1,4 @@
-"""The SQL statements that reports and the viewer share, with the parameters that they name."""
+"""The SQL statements that reports and the viewer share, with the parameters that they use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from warehouse.query import SQL
 
-# a comment, whose $names are no parameters, or a parameter
+# a parameter, or a comment, whose $names are not parameters
 PARAMETER = re.compile(r"^\s*--.*$|\$(\w+)", re.MULTILINE)
 
 
@@ -17,7 +17,7 @@ def shared_statement(name: str, folder: str = "report") -> str:
 
 
 def parameters_of(sql: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Those of the values that a statement names: DuckDB refuses any others.
+    """The values that a statement uses as parameters: DuckDB rejects any others.
 
     >>> parameters_of("-- of $run\\nselect $id", {"id": 1, "run": "mine"})
     {'id': 1}

@@ -1,5 +1,5 @@
-"""Figures by task type: how hard its tasks are, how many are kept, and where a rule and a judge's
-votes differ."""
+"""Figures by task type: how hard the tasks are, how many are kept, and how often a rule and a
+judge's votes differ."""
 
 from __future__ import annotations
 
