@@ -1,4 +1,4 @@
-"""Audit a gate: which of the tasks that it let through should it have refused?
+"""Audit a gate: which of the tasks that it let through should it have rejected?
 
     chosen = keep(pool, WINDOW, tasks=tasks, rewards=rewards)
     watch(
@@ -11,8 +11,8 @@
         benchmark=GATES,
     )
 
-An oracle decides if there is one, otherwise a second, stricter judge. A strict gate keeps self-play
-stable under every reward (arXiv 2605.22217).
+An oracle decides if there is one, otherwise a second, stricter judge does. A strict gate keeps
+self-play stable under every reward (arXiv 2605.22217).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tasks.rollouts.tokens import cut_tokens
 from warehouse.schemas import Document, Gate, Label, Membership, Task
 
 GATES = "gate monitor"  # a benchmark in `evaluations`
-# who decides
+# suffixes that say who decides
 TRUTH = "truth"
 AUDITOR = "auditor"
 Sound = Callable[[Task], bool | None]  # whether a task is worth training on; None if unknown
@@ -47,8 +47,8 @@ def let_through(
     labels: Iterable[Label] = (),
     passed: Collection[str] = (),
 ) -> Iterator[Task]:
-    """The tasks that a filter let through: it kept them, or dropped them for a reason in `passed`
-    (not needed). A label replaces the task's reference."""
+    """The tasks that a filter let through: it kept them, or dropped them for a reason in `passed`,
+    that is, only because they were not needed. A label replaces the task's reference."""
     ids = {row["task_id"] for row in chosen if row["kept"] or row["reason"] in passed}
     label_of = {row["task_id"]: row["answer"] for row in labels}
     for task in tasks:
@@ -65,8 +65,8 @@ def gate_leaks(
     sound: Sound | None = None,
     passed: Collection[str] = (),
 ) -> Measured:
-    """Yield 1 for a task that should not have been let through, else 0: by `sound`, for the tasks
-    it knows, and by a second judge's `audits`, for the tasks whose `passed` is known."""
+    """Yield 1 for a task that should not have been let through, else 0: according to `sound`, for
+    tasks that it knows, and to a second judge's `audits`, for tasks whose `passed` is known."""
     audit_of = {row["task_id"]: row["passed"] for row in audits}
     for task in let_through(tasks, chosen, labels, passed):
         truth = sound(task) if sound else None

@@ -1,7 +1,7 @@
-"""Measures of a run's course: training data and held-out scores, compared with earlier ones.
+"""Measures of how a run develops: training data and held-out scores, compared with earlier ones.
 
-`tasks.monitors.monitor.watch` takes them; `tasks.monitors.limits` holds the limits that all methods
-share.
+They are passed to `tasks.monitors.monitor.watch`; `tasks.monitors.limits` has the limits that all
+methods share.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def trained_on(
     advantages: list[Advantage], rollouts: list[Length], *, first: Mapping[str, float]
 ) -> Measured:
     """Yield the contrast of the groups and, by role, the rewards, the length of rewarded replies in
-    tokens, and the ratio of its mean to that in `first`."""
+    tokens, and the ratio of the mean length to that in `first`."""
     yield from contrast(advantages)
     reward_of = {row["rollout_id"]: row["reward"] for row in advantages}
     rewarded = [row for row in rollouts if row["rollout_id"] in reward_of]
@@ -58,16 +58,18 @@ def trained_on(
 
 
 def untrained(*, num_steps: int) -> Measured:
-    """Yield the number of steps in a row in which no rollout of a player had an advantage."""
+    """Yield the number of consecutive steps in which no rollout of a player had an advantage."""
     yield "untrained", float(num_steps)
 
 
 def survivors(
     chosen: list[Choice], *, passed: Collection[str] = (), first: float | None = None
 ) -> Measured:
-    """Yield 1 for a candidate that a filter let through, else 0; and the share let through over the
-    share `first`.
-    A candidate dropped for a reason in `passed` was let through, but not needed."""
+    """Yield 1 for a candidate that a filter let through, else 0; and the share let through, divided
+    by the share `first`.
+
+    A candidate dropped for a reason in `passed` was let through, but was not needed.
+    """
     kept = [float(row["kept"] or row["reason"] in passed) for row in chosen]
     yield from (("kept", value) for value in kept)
     if first and kept:
@@ -84,7 +86,7 @@ def repeated(tasks: list[Text], earlier: list[Text]) -> Measured:
 
 
 def components_share(advantages: list[Advantage], *, parts: Mapping[str, float]) -> Measured:
-    """Yield the share of each weighted part of a reward in the sum of the parts' variances, and the
+    """Yield each weighted part's share of the sum of the variances of a reward's parts, and the
     largest share as `largest_part`."""
     rows = [row["components"] for row in advantages if row["reward"] is not None]
     spreads = {
@@ -114,9 +116,9 @@ def held_out_course(
     """Count the iterations in which a held-out score was below its best earlier one, and those in
     which pass@k (`passes`, at the largest k) fell while the score rose.
 
-    Both give, by benchmark, the mean and standard error of every iteration, from the base model on.
-    Falls are of more than `FALL` standard errors of the difference, those of pass@k of more than
-    `NARROWING`.
+    Both arguments map benchmarks to the mean and standard error of every iteration, from the base
+    model on. Only falls of more than `FALL` standard errors of the difference count, and of pass@k
+    those of more than `NARROWING`.
     """
     for benchmark, scores in held_out.items():
         falls = sum(_falls(score, scores[:t]) for t, score in enumerate(scores))

@@ -1,6 +1,5 @@
-"""The limits of the monitors' metrics.
-
-They stand apart from `tasks.monitors.monitor` so that a config loads without its libraries.
+"""The limits of the monitors' metrics, kept apart from `tasks.monitors.monitor` so that a config
+loads without its libraries.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ class Limits(BaseModel):
     """The limit of each metric, as `max_<metric>` or `min_<metric>`; with None the metric is stored
     and has no limit.
 
-    `max_` limits the absolute value. A method with metrics of its own adds their limits in a
-    subclass.
+    `max_` limits the absolute value. A method with its own metrics adds their limits in a subclass.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,5 +1,5 @@
 """Monitors: measure what rewards do not show, store it, and stop the run before an update trains on
-it.
+bad data.
 
     watch(
         step,
@@ -12,7 +12,7 @@ it.
 
 Call `watch` before the update. Its metrics are a table like any other. The limit is not part of the
 recipe, so a rerun compares the stored value with the current limit: it raises the alarm again, or
-continues if the limit was raised.
+goes on if the limit was relaxed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ COURSE = "course monitor"
 Measured = Iterator[tuple[str, float]]
 Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown
 LEAST_LABELS = 8
-MOST_REASONS = 3  # why replies could not be read, in a message
+MOST_REASONS = 3  # maximum number of reasons for unreadable replies in a message
 OF = " of "  # a metric named "<metric> of <role or benchmark>" has the limit of <metric>
 
 
 class Alarm(RuntimeError):
-    """A metric is beyond its limit: the run stopped before it trained on what was measured."""
+    """A metric is beyond its limit: the run stopped before training on what was measured."""
 
     def __init__(self, address: str, metric: str, value: float, limit: float, way_out: str) -> None:
         super().__init__(f"{address}: {metric} is {value:.3g}, the limit is {limit:g}. {way_out}")
@@ -83,9 +83,9 @@ def watch(
     """Store the metrics of `measure`, which gets tables and settings by name as in `evaluate`;
     return their means.
 
-    Raises Alarm for the first metric, in the order of `limits`, that is beyond its limit or not a
-    number. `way_out` tells the user what to do: by default, look at the rows and change the limit
-    under `monitor` in the configuration.
+    Raises Alarm for the first metric, in the order of `limits`, that is beyond its limit or is NaN.
+    `way_out` tells the user what to do: by default, to look at the rows and change the limit under
+    `monitor` in the configuration.
     """
     measured = evaluate(place, measure, policy=policy, benchmark=benchmark, label=label, **inputs)
     scores = scores_of(measured)
@@ -125,8 +125,8 @@ def is_beyond(name: str, value: float, limit: float) -> bool:
 def check_pool(
     selections: Tables, target: int, *, allow_short: bool = False, way_out: str = ""
 ) -> int:
-    """Return how many tasks the selections keep. Raises Alarm below `target`; with `allow_short`
-    it logs a warning."""
+    """Return the number of tasks that the selections keep. Raises Alarm if it is below `target`;
+    with `allow_short`, only logs a warning."""
     tables = as_tables(selections)
     num_kept = sum(row["kept"] for row in rows_of(tables))
     if num_kept < target:
@@ -141,10 +141,10 @@ def check_pool(
 
 
 def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> None:
-    """Raises Alarm if too many of the sampled replies are unreadable, if the engine failed on too
+    """Raise Alarm if too many of the sampled replies are unreadable, if the engine failed on too
     many, or if too many prompts were over the method's limit or longer than the engine's context.
 
-    With `attempts`, unreadable replies are replaced by further attempts and have no limit.
+    With `attempts`, further attempts replace unreadable replies, whose number then has no limit.
     """
     reasons = reasons_of(replies)
     sampled = [why for why in reasons if why not in NOT_SAMPLED]
@@ -168,7 +168,7 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
 
 
 def reasons_of(replies: Table) -> list[str | None]:
-    """Why each reply could not be read; None for one that was. A reply that was read into several
+    """Why each reply could not be read; None for one that could. A reply that was read into several
     rows, such as a rubric's criteria, has one entry."""
     parsed = replies.schema.parsed
     assert parsed is not None, f"{replies.schema.name} holds no replies"
@@ -191,9 +191,9 @@ def _most_frequent(reasons: list[str | None]) -> str:
 
 
 def canary_errors(judgments: list[Judgment], first: Sequence[Judgment] = ()) -> Measured:
-    """Yield 1 for a canary (an answer of known verdict) that was judged wrongly or unreadably, else
-    0; and the rise of that share since the `first` canaries. No judge of real texts is without
-    error, but one that is gamed gets worse."""
+    """Yield 1 for a canary (an answer whose verdict is known) that was judged wrongly or
+    unreadably, else 0; and the rise of that share since the `first` canaries. No judge of real
+    texts is without error, but one that is gamed gets worse."""
     for row in judgments:
         if row["expected"] is not None:
             yield "canary_error", _misjudged(row)
@@ -221,8 +221,8 @@ def judge_gap(judgments: list[Judgment]) -> Measured:
 def vote_gap(
     votes: list[Vote], answers: list[Answer], tasks: list[Task], *, oracle: Truth
 ) -> Measured:
-    """The same as `judge_gap`, for a judge's votes, where `oracle` can tell whether an answer is
-    right."""
+    """Yield the same as `judge_gap` for a judge's votes, where `oracle` can tell whether an answer
+    is right."""
     truth_of = truths(answers, tasks, oracle)
     for row in votes:
         vote = row["vote"]
@@ -233,7 +233,7 @@ def vote_gap(
 
 
 def truths(answers: list[Answer], tasks: list[Task], oracle: Truth) -> dict[str, bool | None]:
-    """Whether each readable answer is right, by its rollout; None where `oracle` cannot tell."""
+    """Whether each readable answer is right, by rollout id; None if `oracle` cannot tell."""
     task_of = {row["task_id"]: row for row in tasks if row["text"] is not None}
     answered = ((row["rollout_id"], task_of.get(row["task_id"]), row["answer"]) for row in answers)
     return {
@@ -246,7 +246,7 @@ def truths(answers: list[Answer], tasks: list[Task], oracle: Truth) -> dict[str,
 def reward_gap(
     rewards: list[Reward], answers: list[Answer], tasks: list[Task], *, oracle: Truth
 ) -> Measured:
-    """Each answer's score minus the truth, the absolute difference, and the scores of wrong
+    """Yield each answer's score minus the truth, the absolute difference, and the scores of wrong
     answers."""
     truth_of = truths(answers, tasks, oracle)
     for row in rewards:
@@ -279,8 +279,8 @@ def marks_given(marks: list[Mark]) -> Measured:
 def mark_errors(
     marks: list[Mark], answers: list[Answer], tasks: list[Task], *, oracle: Truth
 ) -> Measured:
-    """Yield 1 if a right answer is marked below the middle or a wrong one is not, else 0; and
-    the marks of either."""
+    """Yield 1 if a right answer is marked below the middle or a wrong one is not, else 0; and the
+    marks of right and of wrong answers."""
     truth_of = truths(answers, tasks, oracle)
     for row in marks:
         mark = row["mark"]
@@ -314,10 +314,11 @@ def label_errors(labels: list[Label], tasks: list[Task], *, oracle: Truth) -> Me
 
 
 def same_labels(labels: list[Label]) -> Measured:
-    """Yield 1 for a label that is the most frequent one, but for case and punctuation, else 0.
+    """Yield 1 for a label that equals the most frequent one, apart from case and punctuation, else
+    0.
 
-    A policy that is rewarded for agreeing with itself can learn to give one answer to every
-    question. Of fewer than `LEAST_LABELS` labels many may be equal by chance: nothing is yielded.
+    A policy that is rewarded for agreeing with itself can learn to give the same answer to every
+    question. With fewer than `LEAST_LABELS` labels, many may be equal by chance: yield nothing.
     """
     texts = [
         " ".join(re.findall(r"\w+", row["answer"].casefold()))
@@ -332,8 +333,8 @@ def same_labels(labels: list[Label]) -> Measured:
 
 
 def contrast(advantages: list[Advantage]) -> Measured:
-    """Yield 1 for a rewarded group without any advantage (it carries no signal), else 0; and the
-    rewards."""
+    """Yield 1 for a rewarded group without any advantage (it carries no signal), else 0; the
+    rewards; and 1 for an unscorable row, else 0."""
     groups: dict[str, list[float]] = defaultdict(list)
     for row in advantages:
         yield "unscorable", float(row["reward"] is None)
@@ -345,7 +346,7 @@ def contrast(advantages: list[Advantage]) -> Measured:
 
 
 def sampler_mismatch(updates: list[OptimizerStep]) -> Measured:
-    """Yield how far the trainer's policy was from the sampling engine's, before an update's
+    """Yield how far the trainer's policy was from that of the sampling engine before an update's
     first optimizer step."""
     for row in updates:
         if row["optimizer_step"] == 0:
