@@ -1,1 +1,1 @@
-"""Models: policies, the interface of engines that sample from them, and their files."""
+"""Models: policies, the interface of the engines that sample from them, and their files."""

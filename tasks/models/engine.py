@@ -1,8 +1,8 @@
 """Engines: token ids in, sampled token ids and their log-probabilities out.
 
 An engine is vLLM in this process, or an OpenAI-compatible endpoint that returns token ids. Both
-take requests one by one and hand back finished replies, so that conversations of different length
-share one batch.
+take requests one by one and return finished replies, so conversations of different lengths share a
+batch.
 """
 
 import hashlib
@@ -44,11 +44,11 @@ def _variable(name: str) -> str:
     return name
 
 
-# of an environment variable that holds a key; empty: there is no key
+# name of an environment variable that holds a key; empty: there is no key
 VariableName = Annotated[str, AfterValidator(_variable)]
-MAX_LORAS = 4  # adapters in one batch of an engine: as many as it may serve players at once
-MOST_TOKENS = 1 << 26  # of a context: more is a slip
-METADATA = "__metadata__"  # the key of a safetensors header that is no tensor
+MAX_LORAS = 4  # adapters in one batch of an engine: as many as the players it may serve at once
+MOST_TOKENS = 1 << 26  # maximum length of a context: a larger value is a mistake
+METADATA = "__metadata__"  # the key in a safetensors header that is not a tensor
 OVER_LIMIT = "is longer than the limit"  # in the error of a prompt that was not sampled from
 
 
@@ -70,16 +70,16 @@ class Policy(BaseModel):
     content_hash: str
 
     def recipe_identity(self) -> dict[str, str]:
-        """The content alone: the folders' paths do not count, since a store may move."""
+        """Only the content: the folders' paths do not count, since a store may move."""
         return {"id": self.id, "content_hash": self.content_hash}
 
 
 class Sampling(BaseModel):
     """Distribution and length of one reply. A stop string ends the reply and stays in its text.
 
-    `form` is a regular expression that vLLM holds the reply to, by ruling out every token that does
-    not fit. The reply and its log-probabilities are then of another distribution than the policy's,
-    so no update trains on it.
+    `form` is a regular expression that vLLM makes the reply match, by ruling out every token that
+    does not fit. The reply and its log-probabilities then come from another distribution than the
+    policy's, so no update trains on it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -91,7 +91,8 @@ class Sampling(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_unused_form(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Recipes of free replies are those from before there were forms."""
+        """Leave out an unused form, so that recipes of free replies are those from before there
+        were forms."""
         fields: dict[str, Any] = dump(self)
         if self.form is None:
             del fields["form"]
@@ -102,10 +103,10 @@ class Sampling(BaseModel):
 class Completion:
     """One reply.
 
-    token_ids: sampled ids, T, the end-of-turn token included when it was sampled.
+    token_ids: sampled ids, T, including the end-of-turn token if it was sampled.
     logprobs: natural log-probabilities of these ids, T, under the distribution after temperature
     and top-p.
-    text: the ids decoded, special tokens kept, without the closing end-of-turn token.
+    text: the decoded ids, with special tokens but without the closing end-of-turn token.
     """
 
     token_ids: list[int]
@@ -119,12 +120,12 @@ class EngineConfig(BaseModel):
     """How to run one engine.
 
     `model` is the HF folder or hub name loaded first; policies of the same architecture replace its
-    weights in place. `max_lora_rank` 0 switches adapters off. `urls` and `api_key_env` (the *name*
-    of an environment variable) are for `kind="openai"`; `kv_cache_bytes` is for CPUs,
-    `gpu_memory_utilization` for GPUs. There vLLM measures what is free when it starts, which
-    engines of other runs disturb: those that share a GPU need a `fixed_kv_cache`. `yarn` is for
-    long contexts. `place="ray"` starts it on a node of the Ray cluster that has room, which changes
-    no row.
+    weights in place. `max_lora_rank` 0 disables adapters. `urls` and `api_key_env` (the *name* of
+    an environment variable) are for `kind="openai"`; `kv_cache_bytes` is for CPUs,
+    `gpu_memory_utilization` for GPUs. On GPUs vLLM measures the free memory when it starts, which
+    engines of other runs disturb: engines that share a GPU need a `fixed_kv_cache`. `yarn` is for
+    long contexts. `place="ray"` starts the engine on a node of the Ray cluster that has room, which
+    changes no row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -235,17 +236,17 @@ class EngineConfig(BaseModel):
 
 
 def never() -> bool:
-    """The `interrupted` of a `poll` that waits until a reply is finished: False."""
+    """The `interrupted` of a `poll` that waits until a reply is finished: always False."""
     return False
 
 
 class Engine(Protocol):
-    """What the conversation loop needs of an engine."""
+    """What the conversation loop needs from an engine."""
 
     tokenizer: Any
     max_model_len: int
     max_num_seqs: int
-    # on this machine's GPU: the process is free for other work while the engine computes
+    # whether it runs on this machine's GPU: this process can do other work while it computes
     is_on_gpu: bool
 
     def use(self, policy: Policy) -> None:
@@ -267,19 +268,19 @@ class Engine(Protocol):
         """Queue a reply that is given, not sampled.
 
         It comes back as a Completion of `reply_ids` without text. Its log-probabilities are those
-        after the prompt `token_ids`, at temperature 1 and top-p 1. Prompt, reply and one token more
-        must fit into the context, or the Completion carries the error.
+        after the prompt `token_ids`, at temperature 1 and top-p 1. Prompt, reply and one more token
+        must fit into the context; otherwise the Completion carries the error.
 
         Raises:
-            ValueError: an endpoint that gives no log-probabilities of given tokens.
+            ValueError: the endpoint returns no log-probabilities of given tokens.
         """
         ...
 
     def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
-        """Replies finished since the last call.
+        """Return the replies finished since the last call.
 
         Waits for at least one, or until `interrupted` returns True between two steps of the engine.
-        Empty when nothing is in flight.
+        Empty if nothing is in flight.
 
         Raises:
             EngineDied: the engine failed; all requests in flight are lost.
@@ -294,15 +295,15 @@ class Engine(Protocol):
         ...
 
     def sleep(self) -> None:
-        """Give the accelerator's memory back until `wake`. Nothing may be in flight."""
+        """Release the accelerator's memory until `wake`. Nothing may be in flight."""
         ...
 
     def wake(self) -> None:
-        """Take back the memory that `sleep` gave back; nothing happens if the engine is awake."""
+        """Take back the memory that `sleep` released; do nothing if the engine is awake."""
         ...
 
     def close(self) -> None:
-        """End the engine; replies in flight are lost."""
+        """Shut down the engine; replies in flight are lost."""
         ...
 
 
@@ -346,7 +347,7 @@ def check_model(name: str) -> None:
     """Check that a path is an HF model folder. Any other name is left to the hub.
 
     Raises:
-        ValueError: the folder is missing or is no model.
+        ValueError: the folder is missing or is not a model.
     """
     folder = Path(name)
     if not folder.exists():
@@ -366,7 +367,7 @@ def check_model(name: str) -> None:
 
 
 def check_files(folder: Path) -> None:
-    """Raise ValueError if a model's config.json cannot be read, or its weights were cut."""
+    """Raise ValueError if a model's config.json cannot be read, or its weights are truncated."""
     try:
         config = _read_json(folder / "config.json")
     except ValueError as problem:
@@ -380,8 +381,8 @@ def check_files(folder: Path) -> None:
 def _check_length(file: Path) -> None:
     """Raise ValueError if a safetensors file is shorter or longer than its header says.
 
-    The format: 8 bytes with the header's length (little endian), the header, a JSON object of
-    tensors with their `data_offsets` behind it, and their bytes.
+    The format: 8 bytes with the header's length (little endian); the header, a JSON object of
+    tensors with their `data_offsets` after it; and the tensors' bytes.
     """
     size = file.stat().st_size
     with open(file, "rb") as weights:
@@ -405,8 +406,8 @@ def is_alike(model: str, other: str) -> bool:
 
 @lru_cache(maxsize=64)
 def shape_of(name: str) -> Mapping[str, Any]:
-    """The settings that determine the tensors' sizes, by name; None for one that the model does not
-    have. Raises as `local_folder` does."""
+    """The settings that determine the tensors' sizes, by name; None for a setting that the model
+    does not have. Raises as `local_folder` does."""
     config = json.loads((local_folder(name) / "config.json").read_text())
     return {key: config.get(key) for key in SHAPE}
 
@@ -415,8 +416,8 @@ def shape_of(name: str) -> Mapping[str, Any]:
 def load_tokenizer(name: str) -> Any:
     """The tokenizer exactly as tokenizer.json defines it.
 
-    Not AutoTokenizer: for model type qwen2, transformers 5 replaces the file's pre-tokenizer with a
-    byte-level one.
+    AutoTokenizer is not used: for model type qwen2, transformers 5 replaces the file's
+    pre-tokenizer with a byte-level one.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -425,9 +426,9 @@ def load_tokenizer(name: str) -> Any:
 
 @lru_cache(maxsize=64)
 def tokenizer_hash(name: str) -> str:
-    """Hash of all that turns messages into token ids: 32 hex digits.
+    """A hash of everything that turns messages into token ids: 32 hex digits.
 
-    That is the tokenizer, its end-of-turn token, and the chat template. Raises as `local_folder`
+    It covers the tokenizer, its end-of-turn token, and the chat template. Raises as `local_folder`
     does, and OSError for a model without tokenizer.json.
     """
     folder = local_folder(name)
@@ -475,9 +476,9 @@ def local_folder(name: str) -> Path:
 
 
 def end_ids(model: str, tokenizer: Any) -> frozenset[int]:
-    """Ids that end a turn, from the tokenizer, its chat template and the model's own settings.
+    """The ids that end a turn, from the tokenizer, its chat template and the model's own settings.
 
-    A base model's end-of-text token is another than the one with which its chat template closes a
+    A base model's end-of-text token differs from the one with which its chat template closes a
     reply.
     """
     ids = {tokenizer.eos_token_id, _closing_id(tokenizer)}
@@ -516,7 +517,7 @@ def too_long(num_tokens: int, max_model_len: int) -> Completion:
 
 
 def reply_text(tokenizer: Any, token_ids: list[int], end_ids: frozenset[int]) -> str:
-    """Sampled ids as text: special tokens stay visible, a closing end-of-turn token is dropped."""
+    """Sampled ids as text: special tokens are kept, a closing end-of-turn token is dropped."""
     if token_ids and token_ids[-1] in end_ids:
         token_ids = token_ids[:-1]
     return tokenizer.decode(

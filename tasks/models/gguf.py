@@ -4,9 +4,9 @@
 
 The weights are the file's, dequantized to bfloat16; what quantization lost stays lost. Text
 becomes the same token ids as in llama.cpp, because the pre-tokenizer is the one that the file
-names; a file that names another is refused. The result is tried before it is kept: text survives a
-round trip, special tokens are single ids, the chat template renders, and the model finds English
-likely.
+names; a file that names an unknown one is rejected. The result is tested before it is kept: text
+survives a round trip, special tokens are single ids, the chat template renders, and the model finds
+English likely.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
     import torch
 
 SUFFIX = ".gguf"
-FOLDER = ".folder"  # after the file's name
-MARK = "gguf.json"  # in the folder: the file that it was made from
-CONTROL = 3  # llama.cpp's type of a token that stands for no text
-# Two copies of one embedding, quantized in different ways, differ by less. Qwen2.5's in five and
-# eight bits: 0.044; independent matrices: 1.4.
+FOLDER = ".folder"  # suffix after the file's name
+MARK = "gguf.json"  # in the folder: describes the file that it was made from
+CONTROL = 3  # llama.cpp's type for a token that stands for no text
+# Two differently quantized copies of one embedding differ by less: Qwen2.5's in five and eight bits
+# by 0.044, independent matrices by 1.4.
 TIED = 0.2
-# What a token of plain English may take at most, as a share of the nats of a guess, ln(vocabulary):
-# 135M to 500M parameters in four bits take 0.26 to 0.30, weights in a wrong order 1 and more.
+# The most nats that a token of plain English may take, as a share of those of a guess,
+# ln(vocabulary): models of 135M to 500M parameters in four bits take 0.26 to 0.30, weights in a
+# wrong order 1 and more.
 MOST_OF_GUESSING = 0.6
-LOCAL_SETTINGS = ("is_local", "local_files_only")  # of the tokenizer's file: of this machine only
+LOCAL_SETTINGS = ("is_local", "local_files_only")  # tokenizer settings of this machine only
 LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -62,19 +63,19 @@ SAMPLES = (
 
 
 class ConversionError(ValueError):
-    """A GGUF file that cannot become a model that is trained, and why."""
+    """A GGUF file cannot be converted to a trainable model; the message says why."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says about its model: metadata by name, and how each tensor is quantized."""
+    """A file's description of its model: metadata by name, and how each tensor is quantized."""
 
     metadata: dict[str, Any]
-    bits: dict[str, float]  # of a weight, by the tensor's name
+    bits: dict[str, float]  # bits per weight, by the tensor's name
 
     @property
     def pre_tokenizer(self) -> str:
-        """llama.cpp's name for how text is cut before merges, or of a tokenizer without merges."""
+        """llama.cpp's name for the pre-tokenizer, or for a tokenizer without merges."""
         if self.metadata.get("tokenizer.ggml.model") == "gpt2":
             return str(self.metadata.get("tokenizer.ggml.pre", "default"))
         return str(self.metadata.get("tokenizer.ggml.model"))
@@ -83,11 +84,11 @@ class Header:
 def as_folder(file: Path) -> Path:
     """The folder `FILE.folder` with model and tokenizer; converts the file again if it has changed.
 
-    A conversion runs in a process of its own, whose memory (four bytes a weight) it gives back. Of
-    several runs that need the folder at once, one converts and the others wait.
+    A conversion runs in a separate process, so that its memory (four bytes per weight) is released.
+    If several runs need the folder at once, one converts and the others wait.
 
-    Raises ConversionError for a file that is missing, damaged, of an unknown architecture or
-    tokenizer, or whose model fails the trial.
+    Raises ConversionError for a file that is missing or damaged, that has an unknown architecture
+    or tokenizer, or whose model fails the test.
     """
     if not file.is_file():
         raise ConversionError(f"there is no file {file} (seen from {Path.cwd()})")
@@ -131,18 +132,18 @@ def _mark(file: Path) -> dict[str, Any]:
 
 @lru_cache
 def _hash_of(file: Path, size: int, mtime_ns: int) -> str:
-    """The hash of a file, computed once a process for each size and time of modification."""
+    """The hash of a file, computed once per process for each size and modification time."""
     from warehouse.draft import hash_file  # loads pyarrow, which settings do without
 
     return hash_file(file)
 
 
 def convert(file: Path, folder: Path) -> None:
-    """Write model and tokenizer of a GGUF file to `folder`, whole or not at all.
+    """Write the model and tokenizer of a GGUF file to `folder`, whole or not at all.
 
-    A folder that is there is replaced. Raises ConversionError as `read_header`, `load_tokenizer`,
-    `check_tokenizer` and `check_model` do, and what transformers raises for an architecture that it
-    does not know.
+    An existing folder is replaced. Raises ConversionError as `read_header`, `load_tokenizer`,
+    `check_tokenizer` and `check_model` do, and whatever transformers raises for an architecture
+    that it does not know.
     """
     part = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(part, ignore_errors=True)
@@ -157,8 +158,8 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def save(folder: Path, *, tokenizer: Any, model: Any) -> None:
-    """Write a tokenizer and a model in bfloat16, with nothing in them that only this machine
-    knows."""
+    """Write a tokenizer and a model in bfloat16, without settings that hold only on this
+    machine."""
     import torch
 
     tokenizer.save_pretrained(folder)
@@ -170,7 +171,7 @@ def save(folder: Path, *, tokenizer: Any, model: Any) -> None:
 
 def read_header(file: Path) -> Header:
     """Read what a GGUF file says about its model. Raises ConversionError if the package gguf is
-    missing, and for a file that is no GGUF, is cut short, or comes in pieces."""
+    missing, and for a file that is not GGUF, is truncated, or is split into pieces."""
     try:
         from gguf import GGUFReader
     except ImportError:
@@ -193,7 +194,7 @@ def load_tokenizer(file: Path, header: Header) -> Any:
     """The tokenizer, with the pre-tokenizer that the file names.
 
     transformers 5.19 takes that of the architecture instead: with GPT-2's in place of SmolLM2's, 6
-    of 9,720 Wikipedia passages get other ids, with a wrong one for Qwen2 430 of 2,626.
+    of 9,720 Wikipedia passages get other ids; with a wrong one for Qwen2, 430 of 2,626 do.
 
     Raises ConversionError for a pre-tokenizer that is not among PRE_TOKENIZERS.
     """
@@ -219,7 +220,7 @@ def load_tokenizer(file: Path, header: Header) -> Any:
 
 
 def _begin_with_bos(tokenizer: Any, bos: int) -> None:
-    """Let every text begin with the token that the model has seen at every beginning: without it
+    """Make every text begin with the token that began every training text of the model: without it
     Gemma 3 270M takes 4.8 nats for a token of plain English, with it 2.7."""
     from tokenizers import processors
 
@@ -259,8 +260,8 @@ def _byte_level() -> Any:
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-# by llama.cpp's name (`llama_vocab_pre_type` in src/llama-vocab.cpp); None: SentencePiece's, which
-# transformers converts as it is
+# pre-tokenizers by llama.cpp's name (`llama_vocab_pre_type` in src/llama-vocab.cpp); None: that of
+# SentencePiece, which transformers converts as it is
 PRE_TOKENIZERS: dict[str, Callable[[], Any] | None] = {
     "smollm": _digits_apart,
     "gpt-2": _byte_level,
@@ -271,10 +272,10 @@ PRE_TOKENIZERS: dict[str, Callable[[], Any] | None] = {
 
 
 def check_tokenizer(tokenizer: Any, header: Header) -> None:
-    """Try a tokenizer on text of several scripts, on its special tokens and its chat template.
+    """Test a tokenizer on text in several scripts, on its special tokens and on its chat template.
 
-    Raises ConversionError for text that does not survive, a special token that falls into pieces,
-    or a template that does not render or whose replies end in no special token.
+    Raises ConversionError if text does not survive, if a special token is split, or if the template
+    does not render or its replies do not end in a special token.
     """
     for text in SAMPLES:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -300,13 +301,13 @@ def check_tokenizer(tokenizer: Any, header: Header) -> None:
 def load_model(file: Path, header: Header) -> Any:
     """The model in float32.
 
-    An embedding that is stored twice (for input and output) is one matrix, if both copies agree but
-    for their quantization: the finer one serves as both, and is trained as one.
+    An embedding that is stored twice (for input and output) is one matrix if both copies agree
+    apart from their quantization: the finer one serves as both, and is trained as one.
     """
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig, GgufConfig
 
-    # transformers 5.19 keeps weights packed unless told otherwise, and cannot save those
+    # transformers 5.19 keeps weights packed unless told otherwise, and cannot save packed weights
     model: Any = AutoModelForCausalLM.from_pretrained(
         file.parent,
         gguf_file=file.name,
@@ -348,7 +349,7 @@ def check_model(model: Any, tokenizer: Any) -> None:
     token of plain English."""
     nats = nats_per_token(model, tokenizer, ENGLISH)
     guessing = math.log(model.config.vocab_size)
-    if not nats <= MOST_OF_GUESSING * guessing:  # nan is refused, too
+    if not nats <= MOST_OF_GUESSING * guessing:  # nan is rejected, too
         raise ConversionError(
             f"as converted it takes {nats:.1f} nats for a token of plain English, and a guess"
             f" {guessing:.1f}: its weights are damaged, or transformers misreads this architecture"

@@ -1,4 +1,4 @@
-"""YaRN: contexts longer than the positions that a model was trained on.
+"""YaRN: contexts longer than those that a model was trained on.
 
 Peng et al. 2023, arXiv 2309.00071.
 """
@@ -27,11 +27,11 @@ class Yarn(BaseModel):
     )
 
     def positions(self, named: int) -> int:
-        """The number of positions after stretching, if config.json names `named` of them."""
+        """The number of positions after stretching, if config.json states `named` positions."""
         return int(self.factor * (self.original or named))
 
     def settings(self, folder: Path) -> dict[str, Any]:
-        """What replaces the values of the model's config.json in transformers and vLLM.
+        """The values that replace those of the model's config.json in transformers and vLLM.
 
         Raises ValueError for a model without plain rotary positions.
         """
