@@ -10,9 +10,9 @@ PARENT = "SELFPLAY_PARENT"
 
 
 def parent_variables() -> dict[str, str]:
-    """Environment variables that tell a child its parent: this process.
+    """Environment variables that tell a child process its parent: this process.
 
-    It may be gone before the child can ask the system.
+    The parent may be gone before the child can ask the system.
     """
     return {PARENT: str(os.getpid())}
 
@@ -20,19 +20,18 @@ def parent_variables() -> dict[str, str]:
 def die_with_parent() -> None:
     """End this process when its parent ends, even in the middle of a computation.
 
-    The parent is the process that the environment names (`parent_variables`), else the one that
-    there is now. The kernel's own signal for this is tied to the parent's thread, and stages run in
-    threads.
+    The parent is the process that the environment names (`parent_variables`), or else the current
+    one. The kernel's own signal for this is tied to the parent's thread, and stages run in threads.
     """
     parent = int(os.environ.get(PARENT) or os.getppid())
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once.
+    """End this process immediately.
 
-    Threads of a process group still run, and may abort the interpreter's shutdown: Gloo's keep
-    tensors even after the group was destroyed.
+    Threads of a process group still run and may abort the interpreter's shutdown: Gloo's threads
+    keep tensors even after the group has been destroyed.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -14,12 +14,12 @@ from typing import Any
 from tasks.processes.child_process import die_with_parent
 from warehouse.schemas import Row
 
-MEMORY_BYTES = 4 << 30  # of addresses: an answer such as 9^9^9^9 must not fill the machine
+MEMORY_BYTES = 4 << 30  # address space: an answer such as 9^9^9^9 must not fill the machine
 
 
 def serve(pipe: Connection) -> None:
-    """Receive `compare`, then compare pairs of task and answer, until the pipe closes. Another
-    `compare` may come in between."""
+    """Receive `compare`, then compare pairs of task and answer until the pipe closes. Another
+    `compare` may arrive in between."""
     compare: Callable[[Row, str], Any] | None = None
     while True:
         try:
@@ -46,10 +46,10 @@ def load_what_it_needs() -> None:
 
 
 def compared(compare: Callable[[Row, str], Any], task: Row, answer: str) -> tuple[str, Any]:
-    """What a comparison came to, as (kind, content).
+    """The outcome of a comparison, as (kind, content).
 
-    The kinds are "compared" with a verdict, or scores by metric; "reason" with why there is none;
-    and "failed" with the traceback of a fault.
+    The kinds are "compared", with a verdict or scores by metric; "reason", with the reason why
+    there are none; and "failed", with the traceback of a bug.
     """
     try:
         scores = compare(task, answer)

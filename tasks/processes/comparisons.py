@@ -1,7 +1,7 @@
 """Comparisons of texts by rule, in worker processes that can be killed.
 
-A worker imports for a second or two before it can compare mathematics, and a run compares after
-every batch of answers. So a few workers wait for the next batch.
+A worker spends a second or two on imports before it can compare mathematics, and a run compares
+after every batch of answers. So a few workers are kept for the next batch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tasks.processes.child_process import parent_variables
 from warehouse.schemas import Row
 
 PROJECT = Path(__file__).resolve().parents[2]
-START_S = 600.0  # a worker imports what `compare` needs, on a busy machine
+START_S = 600.0  # for a worker's imports of what `compare` needs, on a busy machine
 TIMED_OUT = "timed out"
-PATIENCE = 20  # comparisons of a batch that may take the whole time limit
-HASTE_S = 1.0  # what each has after that: hostile answers must not cost a batch hours
-MOST_IDLE = 4  # workers that wait for the next batch: each takes some 100 MB
+PATIENCE = 20  # number of comparisons in a batch that may take the whole time limit
+HASTE_S = 1.0  # the limit of each after that: hostile answers must not cost a batch hours
+MOST_IDLE = 4  # maximum number of workers kept for the next batch: each takes about 100 MB
 
 Compare = Callable[[Row, str], Any]  # a verdict, or scores by metric
 Item = TypeVar("Item")
@@ -37,10 +37,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a comparison.
+    """The outcome of a comparison.
 
-    `matched` is the verdict or, where answers are scored by several metrics, their values. It is
-    None when there was nothing to compare, or the comparison failed; `reason` then says why.
+    `matched` is the verdict or, if answers are scored by several metrics, their values. It is None
+    if there was nothing to compare or the comparison failed; `reason` then says why.
     """
 
     matched: Any
@@ -51,7 +51,7 @@ class Outcome:
 class Workers:
     """`compare` in at most `num_workers` processes, one for each thread of `map`.
 
-    They start when first needed, unless some wait from an earlier batch.
+    They start when first needed, unless some are left from an earlier batch.
     """
 
     def __init__(self, compare: Compare, time_limit_s: float, num_workers: int) -> None:
@@ -69,8 +69,8 @@ class Workers:
         self.end()
 
     def end(self) -> None:
-        """Cancel queued comparisons and wait for those that run. A few processes stay for the next
-        batch, the others end."""
+        """Cancel queued comparisons and wait for those that are running. A few processes stay for
+        the next batch; the others end."""
         self._pool.shutdown(cancel_futures=True)
         for worker in self._started:
             dismiss(worker)
@@ -96,7 +96,7 @@ class Workers:
 
 
 class Worker:
-    """One process that compares.
+    """A process that compares.
 
     It is killed and replaced if a comparison does not return in time.
     """
@@ -112,7 +112,7 @@ class Worker:
             raise RuntimeError(f"a process for {self._compare} did not start: {problem}")
 
     def take_up(self, compare: Compare) -> str | None:
-        """Use another rule from now on. Returns why the process cannot, or None."""
+        """Use another rule from now on. Returns the reason if the process cannot, else None."""
         self._compare = compare
         try:
             self._pipe.send(compare)
@@ -129,19 +129,19 @@ class Worker:
             env=os.environ | parent_variables() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C reaches the parent only
+            start_new_session=True,  # Ctrl-C reaches only the parent
         )
         theirs.close()
 
     def compare(self, task: Row, answer: str, time_limit_s: float) -> Outcome:
-        """Whether `answer` is right for `task`, or why nobody knows: it took longer than
-        `time_limit_s`, or its process died and was started again. With the seconds it took.
+        """Whether `answer` is right for `task`, or why this is unknown: the comparison took longer
+        than `time_limit_s`, or its process died and was restarted. Includes the seconds it took.
 
         Raises RuntimeError, which names task and answer, if the comparison itself fails.
         """
         try:
             self._pipe.send((task, answer))
-        except OSError:  # it died while it waited
+        except OSError:  # it died while idle
             self.end()
             self._start()
             self._pipe.send((task, answer))
@@ -179,7 +179,7 @@ _idle = queue.Queue["Worker"](MOST_IDLE)
 
 
 def hire(compare: Compare) -> Worker:
-    """A worker that waits, if it can take up this rule, or a new one."""
+    """An idle worker, if it can take up this rule; otherwise a new one."""
     try:
         worker = _idle.get_nowait()
     except queue.Empty:
@@ -191,7 +191,7 @@ def hire(compare: Compare) -> Worker:
 
 
 def dismiss(worker: Worker) -> None:
-    """Let a worker wait for the next batch, or end it if enough of them wait."""
+    """Keep a worker for the next batch, or end it if enough are kept."""
     try:
         _idle.put_nowait(worker)
     except queue.Full:

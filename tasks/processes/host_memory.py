@@ -1,6 +1,6 @@
 """The memory that this process may use.
 
-A container, or a job of a cluster, has less than the machine (cgroups).
+A container or a cluster job may use less than the machine has (cgroups).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
-# Files of a control group: its limit, its use, and the line of memory.stat with cached files that
-# it can give up.
+# Files of a control group: its limit, its usage, and the line of memory.stat that counts cached
+# files which it can release.
 VERSION_2 = "memory.max", "memory.current", "inactive_file"
 VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """Bytes in all, and bytes that are free or can be freed."""
+    """Total bytes, and bytes that are free or can be freed."""
 
     total: int
     available: int
@@ -64,7 +64,7 @@ def _groups(groups: Path, own: Path) -> Iterator[tuple[Path, tuple[str, str, str
 
 
 def _bytes(path: Path) -> int | None:
-    """None for "max" or a file that cannot be read."""
+    """The number in a file; None for "max" or a file that cannot be read."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

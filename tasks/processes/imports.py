@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 
 def leave_out(*modules: str) -> None:
-    """Let imports of these modules fail in this process, as if they were not installed.
+    """Make imports of these modules fail in this process, as if they were not installed.
 
-    Libraries import them at their start for what this process never does: that takes seconds and
-    tens of megabytes.
+    Libraries import them on loading for features that this process never uses, which takes seconds
+    and tens of megabytes.
     """
     for name in modules:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
@@ -17,7 +17,7 @@ def leave_out(*modules: str) -> None:
 
 @contextlib.contextmanager
 def left_out(*modules: str) -> Iterator[None]:
-    """The same until the context ends: what is imported later may need them."""
+    """`leave_out` until the context ends: later imports may need the modules."""
     absent = [name for name in modules if name not in sys.modules]
     leave_out(*absent)
     try:

@@ -1,4 +1,4 @@
-"""CPU time and peak memory of this process and of the children that it waited for."""
+"""CPU time and peak memory of this process and of the child processes that it waited for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ KB_PER_MB = 1024
 
 
 class Meter:
-    """Counts from its creation on.
+    """Measures from its creation on.
 
-    Where the kernel cannot reset the peak, it is that of the whole process so far.
+    If the kernel cannot reset the peak, it is that of the whole process so far.
     """
 
     def __init__(self) -> None:
@@ -24,10 +24,10 @@ class Meter:
         self._children_kb = _children_kb()
 
     def notes(self) -> dict[str, float]:
-        """cpu_s, and peak_memory_mb: of the largest of these processes."""
+        """`cpu_s` of all these processes, and `peak_memory_mb` of the largest."""
         peak_kb = _peak_kb()
         children_kb = _children_kb()
-        # the kernel's number is of all children ever: if it has not grown, an earlier one was
+        # the kernel's number covers all children ever: if it has not grown, an earlier child was
         # larger
         if children_kb > self._children_kb:
             peak_kb = max(peak_kb, children_kb)

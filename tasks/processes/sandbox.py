@@ -1,8 +1,8 @@
-"""Programs nobody trusts, run in processes that can compute and do nothing else.
+"""Untrusted programs, run in processes that can compute and do nothing else.
 
-`sandbox_child` says how they are confined. The filter of system calls is set with ctypes, since
-the bindings at hand need a C library that is not everywhere (libseccomp) or a kernel newer than
-most machines have (Landlock of Linux 6.12); the kernel's own interface for it is two calls.
+`sandbox_child` describes how they are confined. The system call filter is set with ctypes, because
+existing bindings need a C library that is not installed everywhere (libseccomp) or a newer kernel
+than most machines have (Landlock of Linux 6.12); the kernel's own interface takes only two calls.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 CHILD = Path(__file__).with_name("sandbox_child.py")
-START_S = 60.0  # beyond a program's own limit: to start an interpreter on a busy machine
-MOST_OF_A_NAME = 100  # characters of an exception's name, as in `sandbox_child`
+START_S = 60.0  # in addition to a program's limit: to start an interpreter on a busy machine
+MOST_OF_A_NAME = 100  # maximum characters of an exception's name, as in `sandbox_child`
 LOST = "the sandbox lost its process"
 NOT_DETERMINISTIC = "two runs differ"
 NOT_LITERAL = "its input is no literal"
@@ -45,7 +45,7 @@ def f():
 """
 TRIAL_REFUSES = 4
 
-Report = dict[str, Any]  # what a child says of a program: see `sandbox_child`
+Report = dict[str, Any]  # a child's report on a program: see `sandbox_child`
 
 
 class SandboxSettings(BaseModel):
@@ -70,9 +70,9 @@ class SandboxSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Execution:
-    """What came of a program: an output, an exception's name, or the reason why neither.
+    """The outcome of a program: an output, an exception's name, or the reason why there is neither.
 
-    `reason` is set for an exception, too.
+    `reason` is also set for an exception.
     """
 
     output: str | None
@@ -82,9 +82,9 @@ class Execution:
 
 
 class Sandbox:
-    """At most `num_workers` programs at once, each in a process of its own.
+    """Runs at most `num_workers` programs at once, each in a separate process.
 
-    Raises RuntimeError when the first program is run if the kernel cannot confine it, unless
+    Raises RuntimeError at the first program if the kernel cannot confine it, unless
     `settings.unconfined`.
     """
 
@@ -105,14 +105,14 @@ class Sandbox:
         self._folder.cleanup()
 
     def run(self, jobs: Iterable[tuple[str, str, int]]) -> Iterator[Execution]:
-        """The results of jobs, in their order: a program, the text of its input, and how often to
-        run it.
+        """Yield the results of jobs, in order. A job is a program, the text of its input, and how
+        often to run it.
 
-        Runs of one job differ in the interpreter's hash seed, so that an output which depends on
-        the order of a set, on an address or on chance is found out.
+        Runs of one job differ in the interpreter's hash seed, which reveals an output that depends
+        on the order of a set, on an address or on chance.
         """
-        # Arguments and outputs are parsed in this thread only: CPython counts a parser's depth for
-        # all threads together, so one of several that parse at once may get a SystemError ("AST
+        # Arguments and outputs are parsed only in this thread: CPython counts the parser's depth
+        # for all threads together, so if several parse at once, one may get a SystemError ("AST
         # constructor recursion depth mismatch", seen with 3.11).
         parsed = [(program, _arguments(text), num_runs) for program, text, num_runs in jobs]
         for reports in self._threads.map(self._run_job, parsed):
@@ -128,7 +128,7 @@ class Sandbox:
         return [self._interpreter(seed).run(program, arguments) for seed in range(1, num_runs + 1)]
 
     def _interpreter(self, seed: int) -> Interpreter:
-        """This thread's interpreter with a hash seed."""
+        """This thread's interpreter for a hash seed."""
         if not hasattr(self._own, "interpreters"):
             self._own.interpreters = {}
         interpreters: dict[int, Interpreter] = self._own.interpreters
@@ -140,7 +140,7 @@ class Sandbox:
 
 
 class Interpreter:
-    """A process that forks for each program; it is replaced if it is lost."""
+    """A process that forks for each program; it is replaced if lost."""
 
     def __init__(self, settings: SandboxSettings, hash_seed: int, folder: str) -> None:
         self._settings = settings
@@ -149,7 +149,7 @@ class Interpreter:
         self._start()
 
     def _start(self) -> None:
-        # No -I: it would ignore the hash seed. Without an environment -s and -P are the rest of it.
+        # Not -I, which would ignore the hash seed: -s and -P do the rest without an environment.
         self._process = subprocess.Popen(
             [sys.executable, "-s", "-S", "-P", str(CHILD)],
             env={"PYTHONHASHSEED": str(self._hash_seed)},
@@ -161,7 +161,7 @@ class Interpreter:
         )
 
     def check(self) -> None:
-        """Raise RuntimeError if programs are not confined here, though they should be."""
+        """Raise RuntimeError if programs should be confined but are not."""
         if self._settings.unconfined:
             return
         trial = self.run(TRIAL, "()")
@@ -174,8 +174,7 @@ class Interpreter:
             )
 
     def run(self, program: str, arguments: str) -> Report:
-        """What the child reports of a program's `f`; `arguments` is the text of a tuple of
-        literals.
+        """The child's report on a program's `f`; `arguments` is the text of a tuple of literals.
 
         A process that is lost, perhaps to the system's own limits, is replaced once.
         """
@@ -191,7 +190,7 @@ class Interpreter:
         return result
 
     def _asked(self, program: str, arguments: str) -> Report | None:
-        """The child's result; None if it is lost."""
+        """The child's result; None if the child is lost."""
         job = {"program": program, "arguments": arguments, **self._settings.model_dump()}
         pipe = self._process.stdout
         assert pipe is not None and self._process.stdin is not None
@@ -204,7 +203,7 @@ class Interpreter:
             if not waiting.poll(1000 * (self._settings.wall_s + START_S)):
                 return None
             return json.loads(pipe.readline())
-        except (OSError, ValueError):  # it ended, perhaps within a line
+        except (OSError, ValueError):  # it ended, perhaps in the middle of a line
             return None
 
     def end(self) -> None:
@@ -213,13 +212,13 @@ class Interpreter:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                # what could not be written to a process that is gone
+                # closing flushes what could not be written to a process that is gone
                 with contextlib.suppress(OSError):
                     pipe.close()
 
 
 def execution_of(report: Report) -> Execution:
-    """What the child reports, believed as far as it can be checked here."""
+    """The outcome that a child reports, as far as it can be checked here."""
     seconds = report["seconds"]
     if "output" in report:
         try:
@@ -227,7 +226,7 @@ def execution_of(report: Report) -> Execution:
         except ValueError:
             return Execution(None, None, "its output is no literal", seconds)
     if "error" in report:
-        # a program can report any text, also one that no table can hold
+        # a program can report any text, even one that no table can store
         error = report["error"].encode("utf-8", "replace").decode()[:MOST_OF_A_NAME]
         return Execution(None, error, f"raised {error}", seconds)
     return Execution(None, None, report["reason"], seconds)
@@ -246,7 +245,7 @@ def agreed(runs: Sequence[Execution]) -> Execution:
     seconds = sum(run.seconds for run in runs)
     if len({(_in_no_order(run.output), run.error, run.reason) for run in runs}) == 1:
         return Execution(first.output, first.error, first.reason, seconds)
-    # A limit that only one run hit says nothing about the program's chance.
+    # a limit that only one run hit does not mean that the program depends on chance
     for run in runs:
         if run.output is None and run.error is None:
             return Execution(None, None, run.reason, seconds)
@@ -264,14 +263,14 @@ def _in_no_order(output: str | None) -> str | None:
 
 
 def literal(text: str) -> Any:
-    """The value of a literal: built-in types alone, without names and calls. Raises ValueError.
+    """The value of a literal: only built-in types, without names and calls. Raises ValueError.
 
     >>> literal("{'a': (1, -2.5)}"), literal("set()")
     ({'a': (1, -2.5)}, set())
     """
     try:
         value = ast.literal_eval(text.strip())
-        # `...` is a constant, too, and what a list that holds itself looks like
+        # `...` is a constant, too, and is how a list that contains itself is written
         if "..." in text and any(
             isinstance(node, ast.Constant) and node.value is ...
             for node in ast.walk(ast.parse(text.strip(), mode="eval"))
@@ -283,8 +282,8 @@ def literal(text: str) -> Any:
 
 
 def canonical(text: str) -> str:
-    """The text of a literal by which equal values of equal types are equal, but for dicts, which
-    keep the order of their keys: a program may tell it. Raises ValueError.
+    """A literal in canonical form: equal values of equal types have equal texts. Dicts keep the
+    order of their keys, since a program can observe it. Raises ValueError.
 
     >>> canonical("{3,1, 2}"), canonical('["a",  {"b": 1.50}]')
     ('{1, 2, 3}', "['a', {'b': 1.5}]")
@@ -311,9 +310,9 @@ def _written(value: Any, sort_keys: bool = False) -> str:
 
 
 def arguments_of(text: str) -> str:
-    """The text of the tuple of arguments in `text`, which are separated by commas.
+    """The text of the tuple of the arguments in `text`, which are separated by commas.
 
-    They have to be literals: an expression would be a program of its own, and could report any
+    The arguments must be literals: an expression would itself be a program, and could report any
     output. Raises ValueError for anything else, such as a name, a call or a keyword.
 
     >>> arguments_of("'John', {'age': 20}"), arguments_of("[1, 2]"), arguments_of("")
@@ -337,7 +336,7 @@ def _arguments(text: str) -> str | None:
 
 
 def equal(left: str, right: str) -> bool:
-    """Whether two literals are equal, as Python compares them. Raises ValueError if one is none.
+    """Whether two literals are equal, as Python compares them. Raises ValueError for other texts.
 
     >>> equal("{1, 2}", "{2, 1}"), equal("1", "1.0"), equal("'1'", "1")
     (True, True, False)

@@ -1,17 +1,17 @@
-"""A process that runs programs nobody trusts, one after another, for `tasks.processes.sandbox`.
+"""A process that runs untrusted programs, one after another, for `tasks.processes.sandbox`.
 
-Started as `python -s -S -P sandbox_child.py`, without an environment, in an empty folder. It uses
-the standard library alone, and reads and writes a JSON object a line.
+It is started as `python -s -S -P sandbox_child.py`, without an environment, in an empty folder. It
+uses only the standard library, and reads and writes one JSON object per line.
 
-Each program runs in a fork of this process. The fork gives up every file, limits its own processor
-time and memory, and asks the kernel to refuse all system calls but those that computing needs
-(seccomp, which works without privileges, in containers too). What is left can compute, and write
-to one pipe: it can open no file, start no process or thread, make no socket and send no signal.
-Modules are therefore imported before the fork; no others can be imported after it.
+Each program runs in a fork of this process. The fork closes every file, limits its own CPU time and
+memory, and asks the kernel to refuse all system calls except those needed for computing (seccomp,
+which works without privileges, even in containers). It can then only compute and write to one pipe:
+it cannot open files, start processes or threads, create sockets or send signals. Modules are
+therefore imported before the fork; no others can be imported after it.
 
-A program shares its process with the code that reports its result, so a hostile one can report
-any output, exception or fault of its own. It gains nothing by that: a report is worth as much as
-what `f` returns. A fault of the sandbox is never taken from it.
+A program shares its process with the code that reports its result, so a hostile program can report
+any output, exception or error. It gains nothing by that: its report counts no more than what `f`
+returns. It can never report a fault of the sandbox.
 """
 
 import ast
@@ -27,7 +27,8 @@ import signal
 import sys
 import time
 
-# What programs may import, beside the interpreter's built-in modules. None of them reaches out.
+# What programs may import in addition to the interpreter's built-in modules. None of these gives
+# access to the outside.
 MODULES = (
     "abc",
     "array",
@@ -64,11 +65,11 @@ MODULES = (
 )
 NO_LITERAL = "its output is no literal"
 TOO_LONG = "its output is too long"
-NOT_CONFINED = "not confined"  # what a trial program then reports
-RESULT = 3  # the descriptor of the pipe that a fork writes its result to
+NOT_CONFINED = "not confined"  # the report of a test program that is not confined
+RESULT = 3  # the descriptor of the pipe to which a fork writes its result
 LITERALS = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set}
-MOST_PARTS = 100_000  # of an output; a list that holds itself has more
-MOST_OF_A_NAME = 100  # characters of an exception's name
+MOST_PARTS = 100_000  # maximum parts of an output; a list that contains itself has more
+MOST_OF_A_NAME = 100  # maximum characters of an exception's name
 ENDS_WITHIN_MS = 1_000  # after its pipe is closed
 
 # The kernel's interface: linux/seccomp.h, linux/filter.h, linux/audit.h, linux/prctl.h
@@ -87,9 +88,9 @@ NUMBER_AT = 0
 ARCHITECTURE_AT = 4
 PROTECTION_AT = 32  # the third argument of mmap and of mprotect
 PROT_EXEC = 4
-# Architecture -> its name in linux/audit.h, the calls that map memory, the calls that compute.
-# None gives random bits or sleeps. The clock can be read without a call (vDSO): an output that
-# depends on it shows when a program is run twice.
+# Architecture -> its number in linux/audit.h, the calls that map memory, the calls for computing.
+# None of them gives random bits or sleeps. The clock can be read without a call (vDSO): an output
+# that depends on it is revealed by running the program twice.
 CALLS = {
     "x86_64": (
         0xC000003E,
@@ -141,7 +142,7 @@ CALLS = {
 
 
 class Instruction(ctypes.Structure):
-    """struct sock_filter: go on by `yes` or `no` instructions."""
+    """struct sock_filter: skip `yes` or `no` instructions."""
 
     _fields_ = [
         ("code", ctypes.c_uint16),
@@ -158,7 +159,7 @@ class Program(ctypes.Structure):
 
 
 def filter_of(machine):
-    """The filter of system calls for an architecture, as rows (code, yes, no, value)."""
+    """The system call filter for an architecture, as rows (code, yes, no, value)."""
     architecture, mapping, computing = CALLS[machine]
     rows = [
         (LOAD, 0, 0, ARCHITECTURE_AT),
@@ -166,17 +167,17 @@ def filter_of(machine):
         (RETURN, 0, 0, KILL_PROCESS),
         (LOAD, 0, 0, NUMBER_AT),
     ]
-    # Behind the tests of numbers stand: load the protection, test it, refuse, allow.
+    # After the tests of call numbers come: refuse, load the protection, test it, refuse, allow.
     num_tests = len(mapping) + len(computing)
     for i, number in enumerate(mapping.values()):
         rows.append((IF_EQUAL, num_tests - i, 0, number))
     for i, number in enumerate(computing.values(), start=len(mapping)):
-        # past the remaining tests, the refusal, the loaded protection and its test
+        # skip the remaining tests and the four rows after them: allow
         rows.append((IF_EQUAL, num_tests - i + 3, 0, number))
     rows += [
         (RETURN, 0, 0, REFUSE),
         (LOAD, 0, 0, PROTECTION_AT),
-        (IF_ANY_BIT, 0, 1, PROT_EXEC),  # no machine code of its own
+        (IF_ANY_BIT, 0, 1, PROT_EXEC),  # no machine code of the program's own
         (RETURN, 0, 0, REFUSE),
         (RETURN, 0, 0, ALLOW),
     ]
@@ -184,7 +185,7 @@ def filter_of(machine):
 
 
 def confine(libc):
-    """Refuse this process all system calls but those of `CALLS`, for good. Raises OSError."""
+    """Permanently deny this process all system calls except those in `CALLS`. Raises OSError."""
     machine = platform.machine()
     if machine not in CALLS:
         raise OSError(f"no filter of system calls for {machine}")
@@ -200,8 +201,8 @@ def confine(libc):
 
 
 def limit(job):
-    """Bound what this process may use. Soft and hard limits are equal: it cannot raise them, and
-    past its time it gets SIGKILL, which it cannot catch."""
+    """Limit the resources of this process. Soft and hard limits are equal, so it cannot raise them;
+    after its time is up it gets SIGKILL, which it cannot catch."""
     bounds = (
         (resource.RLIMIT_CPU, job["cpu_s"]),
         (resource.RLIMIT_AS, job["memory_bytes"]),
@@ -215,7 +216,7 @@ def limit(job):
 
 
 def is_literal(value):
-    """Whether a value is made of built-in types alone, so that its text says all about it."""
+    """Whether a value consists only of built-in types, so that its text fully describes it."""
     waiting = [value]
     num_parts = 0
     while waiting:
@@ -234,7 +235,7 @@ def is_literal(value):
 
 
 def result_of(job):
-    """What became of a job's program: the text that its `f` returns as `output`, the name of the
+    """The result of a job's program: the text of what its `f` returns as `output`, the name of the
     exception that it raises as `error`, or the `reason` why its output does not count."""
     try:
         arguments = ast.literal_eval(job["arguments"])
@@ -245,9 +246,9 @@ def result_of(job):
             return {"reason": NO_LITERAL}
         try:
             return {"output": repr(value)}
-        except ValueError:  # an integer of more digits than Python writes
+        except ValueError:  # an integer with more digits than Python writes
             return {"reason": TOO_LONG}
-    except BaseException as problem:  # SystemExit, too
+    except BaseException as problem:  # including SystemExit
         return {"error": type(problem).__name__[:MOST_OF_A_NAME]}
 
 
@@ -274,15 +275,15 @@ def run_confined(libc, job, pipe):
 
 
 def report(result, write=os.write, dumps=json.dumps):
-    """Write a result to the descriptor RESULT. A program may have replaced functions of modules,
-    not these arguments."""
+    """Write a result to the descriptor RESULT. A program may have replaced functions in modules,
+    but not these arguments."""
     text = dumps(result).encode()
     while text:
         text = text[write(RESULT, text) :]
 
 
 def played(libc, job):
-    """A job's result, from a fork that is killed when it takes or says too much."""
+    """A job's result, from a fork that is killed if it takes too long or writes too much."""
     began = time.monotonic()
     ours, theirs = os.pipe()
     child = os.fork()
@@ -307,13 +308,13 @@ def played(libc, job):
     os.kill(child, signal.SIGKILL)
     status, usage = os.wait4(child, 0)[1:]
     if not has_ended:
-        status = 0  # it had to be killed here
+        status = 0  # it had to be killed by this process
     result = {"reason": reason} if reason else read(said, status, usage, job)
     return {**result, "seconds": time.monotonic() - began}
 
 
 def ends(child):
-    """Whether a fork whose pipe is closed ends by itself, or has only closed the pipe."""
+    """Whether a fork whose pipe is closed ends by itself; it may have only closed the pipe."""
     for _ in range(ENDS_WITHIN_MS):
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return True
@@ -322,8 +323,8 @@ def ends(child):
 
 
 def read(said, status, usage, job):
-    """What a fork that ended by itself, or was killed by the kernel, came to. `status` is 0 if it
-    had to be killed here. A fork may give the reasons that it can know, and no others."""
+    """The result of a fork that ended by itself or was killed by the kernel. `status` is 0 if it
+    had to be killed here. A fork may give only the reasons that it can know."""
     try:
         result = json.loads(said)
         known = {name: result[name] for name in ("output", "error", "reason") if name in result}
@@ -338,7 +339,7 @@ def read(said, status, usage, job):
     name = signal.Signals(os.WTERMSIG(status)).name
     if name != "SIGKILL":
         return {"reason": f"crashed: {name}"}
-    # The kernel enforces the limit by ticks, and tells the usage more finely.
+    # The kernel enforces the limit in ticks, but reports the usage more precisely.
     if usage.ru_utime + usage.ru_stime >= 0.5 * job["cpu_s"]:
         return {"reason": "time limit"}
     return {"reason": "killed by the system"}
