@@ -1,4 +1,4 @@
-"""Documents to vectors, vectors to clusters: documents are grouped by meaning.
+"""Turn documents into vectors and vectors into clusters: documents are grouped by meaning.
 
 embeddings  = embed_documents(place, documents, embedding=embedding)
 memberships = cluster_documents(place, embeddings, settings=Clustering())
@@ -38,10 +38,10 @@ def embed_documents(
     shards: Shards,
     address: str,
 ) -> Rows:
-    """Yield the documents that no screening dropped, with the rows of their vectors in
+    """Yield the documents that no screening dropped, with the row numbers of their vectors in
     `vectors.npy`.
 
-    Vectors are saved every few seconds: after a kill, only the missing ones are computed.
+    Vectors are saved every few seconds: after a kill, only missing ones are computed.
 
     Raises ValueError if no document is left to embed.
     """
@@ -72,8 +72,8 @@ def embed_documents(
 
 
 def _told(address: str, before: int, total: int) -> Callable[[int], None]:
-    """A logger of progress in embedding `total` documents, `before` of which were done before
-    this shard."""
+    """A function that logs the progress of embedding `total` documents, of which `before` were done
+    before this shard."""
     began = time.monotonic()
     first = None
 
@@ -105,8 +105,8 @@ def group_documents(
     documents: Table, *, screened: Sequence[Table] = (), by: str = "document_id"
 ) -> Rows:
     """Yield every document that no screening dropped. Documents with the same value in column `by`
-    form a cluster; one whose value is empty has its own, and so has each document if `by` is its
-    id."""
+    form a cluster. A document with an empty value is a cluster of its own, as is every document if
+    `by` is its id."""
     number_of: dict[tuple[bool, str], int] = {}
     for batch in corpus_of(documents, screened).batches(list(dict.fromkeys(("document_id", by)))):
         ids = batch["document_id"].to_pylist()
@@ -135,8 +135,8 @@ def describe_clusters(documents: Table, memberships: Table) -> Rows:
 def measure_clusters(
     embeddings: Table, memberships: Table, *, settings: Clustering
 ) -> Iterator[Measurement]:
-    """What embedding and clustering did and cost; the number of clusters by size, in steps of
-    half the target size."""
+    """Yield what embedding and clustering did and cost, and the number of clusters by size, in
+    steps of half the target size."""
     rows = memberships.arrow
     sizes = np.bincount(rows["cluster"].to_numpy())
     of_document = sizes[rows["cluster"].to_numpy()]

@@ -1,4 +1,4 @@
-"""Remove documents that are contained in a longer one, after duplicates are removed.
+"""Remove documents that are contained in a longer one, once duplicates have been removed.
 
 found = find_contained(place, documents, screened=[exact, near], settings=Containment())
 alone = screen_contained(place, documents, found, screened=[exact, near], label="contained")
@@ -31,11 +31,12 @@ def find_contained(
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Yield every document that is contained in a longer one, with one that holds it and is kept.
+    """Yield every document that is contained in a longer one, with a kept document that contains
+    it.
 
-    `documents` and `screened` are the corpus and the screenings that it has gone through; what they
-    dropped does not count. The file `boilerplate.json` says how many documents share text with many
-    others.
+    `documents` and `screened` are the corpus and the screenings that it has gone through; documents
+    that those dropped are ignored. The file `boilerplate.json` says how many documents share text
+    with many others.
     """
     corpus = corpus_of(documents, screened)
     folder = folder_of(shards)
@@ -53,7 +54,7 @@ def screen_contained(
 
 @stage(MEASUREMENTS)
 def measure_containment(containments: Table, screening: Table) -> Iterator[Measurement]:
-    """What the search for contained documents did and cost, and the boilerplate found."""
+    """Yield what the search for contained documents did and cost, and the boilerplate found."""
     yield from measured("containments", costs(containments))
     yield from measured(
         "containments", json.loads((containments.files / COUNTS).read_text()).items()

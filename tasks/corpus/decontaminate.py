@@ -1,5 +1,5 @@
-"""Remove evaluation sets from a corpus: documents that hold passages of them, or are
-near-duplicates, are dropped.
+"""Remove evaluation sets from a corpus: drop documents that contain passages of them or are
+near-duplicates.
 
 passages = read_evaluation_sets(place, benchmarks, identity=evaluation_identity(benchmarks))
 found    = find_contaminations(place, documents, passages, screened=[exact, near], rule=NgramRule())
@@ -54,10 +54,10 @@ def read_evaluation_sets(
 
 
 def passages_of_item(benchmark: str, item: Item, is_stock: bool) -> Iterator[dict[str, str]]:
-    """The passages of an item: its question, its context and its answers; of a choice, the question
-    alone and with its options.
+    """Yield the passages of an item: its question, its context and its answers; for multiple
+    choice, the question with and without its options.
 
-    A stock question, such as "Which of these is true?", is none without its options.
+    A stock question, such as "Which of these is true?", is not a passage without its options.
     """
     options = item["options"] or []
     passages = [
@@ -97,12 +97,12 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Every passage that a document holds, by n-grams, with the spans. With `alignment`, also
-    passages that it holds edited or in part; with `likeness`, also passages of which it is a
-    near-duplicate.
+    """Yield every passage that a document contains, found by n-grams, with the spans. With
+    `alignment`, also passages that it contains edited or in part; with `likeness`, also passages of
+    which it is a near-duplicate.
 
     With `canaries`, that many passages are planted in copies of documents, some edited or in part,
-    and searched for. They are not in the rows but in the file `canaries.parquet` beside them.
+    and searched for. They are not among the rows but in the file `canaries.parquet` beside them.
     """
     corpus = corpus_of(documents, screened)
     folder = folder_of(shards)
@@ -130,8 +130,8 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
 def screen_contaminated(
     documents: Table, contaminations: Table, *, screened: Sequence[Table] = (), shards: Shards
 ) -> Rows:
-    """Yield a screening of every document that no earlier one dropped: one that holds a passage, or
-    a large enough part of one, is dropped."""
+    """Yield a screening of every document that no earlier one dropped: a document that contains a
+    passage, or a large enough part of one, is dropped."""
     corpus = corpus_of(documents, screened)
     yield from screen_contaminated_documents(corpus, contaminations.paths(), folder_of(shards))
 
@@ -140,7 +140,7 @@ def screen_contaminated(
 def measure_contaminations(
     passages: Table, contaminations: Table, screening: Table
 ) -> Iterator[Measurement]:
-    """What decontamination did and cost, and how many canaries were found."""
+    """Yield what decontamination did and cost, and how many canaries were found."""
     yield from measured("contaminations", costs(contaminations))
     yield from measured("decontamination", costs(screening))
     yield from measured("decontamination", screened_counts(screening))

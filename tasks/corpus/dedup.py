@@ -1,5 +1,5 @@
-"""Remove duplicates from a corpus: equal texts first, then near-duplicates by MinHash with exact
-Jaccards.
+"""Remove duplicates from a corpus: first equal texts, then near-duplicates, found by MinHash and
+checked with exact Jaccard similarities.
 
 The stages run in this order. Each takes the `screenings` of the stages before it and ignores
 documents that one of them dropped:
@@ -48,7 +48,7 @@ def screen_exact_duplicates(
     shards: Shards,
 ) -> Rows:
     """Yield a screening of every document that no earlier one dropped: of those with the same words
-    in the same order, the one that `keep` says stays."""
+    in the same order, the one chosen by `keep` stays."""
     yield from screen_exact(corpus_of(documents, screened), keep, folder_of(shards), workers)
 
 
@@ -81,10 +81,11 @@ def find_duplicates(
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Every pair that shares a band and is similar enough to be stored, with its exact Jaccard.
+    """Yield every pair of documents that shares a band and is similar enough to be stored, with its
+    exact Jaccard similarity.
 
-    `settings` are those of `bands`. With `canaries`, edited copies of that many documents are
-    searched for as well; they are not in the rows but in the file `canaries.parquet` beside them.
+    `settings` are those of `bands`. With `canaries`, edited copies of that many documents are also
+    searched for; they are not among the rows but in the file `canaries.parquet` beside them.
     `counts.json` says what was compared.
     """
     comparing = comparing or Comparing()
@@ -116,10 +117,11 @@ def screen_near_duplicates(
     keep: Keep = "longest",
     shards: Shards,
 ) -> Rows:
-    """Yield a screening of every document that no earlier one dropped: of those connected by pairs
-    of Jaccard `threshold` or more, directly or through others, the one that `keep` says stays.
+    """Yield a screening of every document that no earlier one dropped: of those connected, directly
+    or through others, by pairs with a Jaccard similarity of at least `threshold`, the one chosen by
+    `keep` stays.
 
-    Raises ValueError for a threshold below the smallest Jaccard for which pairs were stored.
+    Raises ValueError for a threshold below the smallest similarity for which pairs were stored.
     """
     floor = json.loads((duplicates.files / COUNTS).read_text())["floor"]
     if threshold < floor:
@@ -136,7 +138,8 @@ def screen_near_duplicates(
 def measure_duplicates(
     exact: Table, bands: Table, duplicates: Table, near: Table, *, threshold: float = 0.8
 ) -> Iterator[Measurement]:
-    """What each of the four stages did and cost; pairs by Jaccard; how many canaries were found."""
+    """Yield what each of the four stages did and cost, pairs by Jaccard similarity, and how many
+    canaries were found."""
     for step, table in (
         ("exact", exact),
         ("bands", bands),

@@ -46,7 +46,7 @@ def read_documents(
 def store_documents(
     documents: list[dict[str, str]], *, source: str, embedding: EmbeddingConfig | None, draft: Draft
 ) -> Rows:
-    """Yield documents made in memory (document_id, title, text), which come from `source`, and
+    """Yield documents held in memory (document_id, title, text), which come from `source`, and
     index them (BM25 if `embedding` is None). Raises ValueError as `indexed` does."""
     rows = (
         DocumentRow(d["document_id"], d["title"], d["text"], source, num_chars=len(d["text"]))
@@ -59,7 +59,7 @@ def store_documents(
 def gather(
     path: str, *, identity: str, columns: Columns, max_chars: int, rules: QualityRules, address: str
 ) -> Rows:
-    """Yield every document at `path`; a long one in pieces, if the rules say so. A document that
+    """Yield every document at `path`, long ones in pieces if the rules say so. A document that
     breaks a rule is dropped with the rule's name as the reason, but its text is stored.
 
     `identity` is `corpus_identity(path)`. A document of more than `max_chars` is not stored at all.
@@ -110,7 +110,7 @@ def _every_few_seconds(address: str) -> Callable[[CorpusCounts], None]:
 
 @stage(MEASUREMENTS)
 def measure_reading(documents: Table) -> Rows:
-    """How much was read, was unusable and why, was cut into pieces, and the cost."""
+    """Yield how much was read, was unusable and why, and was cut into pieces, and the cost."""
     yield from measured("read", [*costs(documents), *screened_counts(documents)])
     pieces = pa.concat_arrays(
         [batch["piece_of"] for batch in documents.batches(["piece_of"])]
@@ -122,7 +122,7 @@ def measure_reading(documents: Table) -> Rows:
 
 @stage(MEASUREMENTS)
 def measure_settling(prepared: Table) -> Rows:
-    """How much is kept, and the cost of storing and indexing it."""
+    """Yield how much is kept, and the cost of storing and indexing it."""
     size = sum(entry["bytes"] for entry in prepared.contents.values())
     yield from measured(
         "index", [*costs(prepared), ("rows_out", prepared.num_rows), ("size_mb", size / 1e6)]
@@ -141,8 +141,8 @@ def settle(
 ) -> Rows:
     """Yield the usable documents that every screening kept, and index them.
 
-    `embeddings` are those of the same documents by the same model; without them they are computed;
-    without a model the index is BM25.
+    `embeddings` are those of the same documents by the same model; if they are not given, they are
+    computed. Without a model, the index is BM25.
     """
     rows = _staying(documents, corpus_of(documents, screened).counts)
     vectors = embeddings.files / VECTORS if embeddings is not None else None
@@ -173,8 +173,8 @@ def _link(source: str, target: str) -> None:
 
 
 def corpus_identity(path: str) -> str:
-    """An identity that changes if a corpus on disk changes: names, sizes and times of the files
-    that `read_corpus` reads. A dataset on a hub is identified by the revision in its name."""
+    """An identity that changes if a corpus on disk changes: the names, sizes and times of the files
+    that `read_corpus` reads. A dataset on the hub is identified by the revision in its name."""
     if is_dataset(path) and not Path(path).exists():
         return path
     top = Path(path)

@@ -1,4 +1,4 @@
-"""Sentences that an answer has to quote, as rows of a rubric."""
+"""Sentences that an answer must quote, as rows of a rubric."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from warehouse.schemas import Row
 
 
 def evidence_rows(task_id: str, sentences: Iterable[str]) -> Iterator[Row]:
-    """One critical criterion a sentence, in their order."""
+    """Yield one critical criterion per sentence, in order."""
     for position, sentence in enumerate(sentences):
         yield {
             "criterion_id": f"{task_id}-{position}",

@@ -8,8 +8,8 @@ padded   = pad_document_sets(place, sets, memberships, lengths, padding=Padding(
 members  = clusters_of_sets(place, sets, memberships)
 measure_long_contexts(place, segments, lengths, sets, padded, label="long_contexts")
 
-`count` gives a text's length in tokens: `functools.partial(count_tokens, model=...)` of
-`tasks.rollouts.tokens`.
+`count` returns a text's length in tokens: `functools.partial(count_tokens, model=...)` with
+`count_tokens` from `tasks.rollouts.tokens`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def make_document_sets(memberships: Table, lengths: Table, *, settings: SetSetti
 
 @stage(DOCUMENT_SETS)
 def pad_document_sets(sets: Table, memberships: Table, lengths: Table, *, padding: Padding) -> Rows:
-    """Yield every set with distractors from other clusters among its members, as
+    """Yield every set with distractors from other clusters among its members, under the id
     `<set>-<tokens>`."""
     distractors = Distractors(
         pa.Table.from_batches(members_of(memberships.paths(), lengths.paths()))
@@ -128,11 +128,11 @@ def _rows(set_id: str, shown: Iterable[tuple[SizedDocument, str]]) -> Iterator[S
 
 @stage(MEMBERSHIPS)
 def clusters_of_sets(sets: Table, memberships: Table) -> Rows:
-    """Yield the documents of every set as a cluster of its own, in the order of `memberships`; its
+    """Yield the documents of every set as a separate cluster, in the order of `memberships`; the
     parent is the cluster from which the set was made."""
     rows = sets.arrow
     numbers = rows["set_id"].combine_chunks().dictionary_encode().indices
-    # in one set at most
+    # each document is in at most one set
     number_of = dict(zip(rows["document_id"].to_pylist(), numbers.to_pylist(), strict=True))
     for batch in memberships.batches():
         own = pa.array(
@@ -145,7 +145,7 @@ def clusters_of_sets(sets: Table, memberships: Table) -> Rows:
 
 @stage(MEASUREMENTS)
 def measure_long_contexts(*tables: Table) -> Iterator[Measurement]:
-    """The numbers of segments, lengths and sets, and the cost of making them."""
+    """Yield statistics of segments, lengths and sets, and the cost of making them."""
     for table in tables:
         yield from measured(table.at.name, [*costs(table), *NUMBERS[table.schema](table)])
 
@@ -174,7 +174,7 @@ NUMBERS = {SEGMENTS: _of_segments, LENGTHS: _of_lengths, DOCUMENT_SETS: _of_sets
 
 
 def _spread(name: str, values: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Mean, median and largest; nothing if there are no values."""
+    """Yield the mean, median and maximum; nothing if there are no values."""
     if len(values):
         yield f"{name}, mean", float(values.mean())
         yield f"{name}, median", float(np.median(values))

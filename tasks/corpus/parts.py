@@ -1,4 +1,4 @@
-"""Parts of long articles to ask questions about: one table, a table and the prose beside it,
+"""Parts of long articles to ask questions about: one table, a table and the prose beside it, or
 several tables.
 
 segments = split_documents(place, documents, splitting=Splitting(max_tokens=2_000), count=count)
@@ -26,19 +26,19 @@ SINGLE = "single_table"
 MIXED = "text_and_table"
 SEVERAL = "multi_table"
 TASK_TYPES = (SINGLE, MIXED, SEVERAL)
-# Which tables can be asked about: not the info boxes and navigation bars that lay out a page.
-MIN_ROWS = 4  # the names of the columns among them
-MIN_COLUMNS = 2  # in most of its rows
-MAX_CELL_CHARS = 160  # on average of a cell: longer ones are prose in a frame
+# Tables that questions can be asked about: not info boxes and navigation bars.
+MIN_ROWS = 4  # including the row of column names
+MIN_COLUMNS = 2  # in most rows
+MAX_CELL_CHARS = 160  # on average over the cells: longer ones are prose in a frame
 MIN_FILLED = 0.5  # share of cells with text
-MIN_PROSE_CHARS = 200  # of prose that is asked about
+MIN_PROSE_CHARS = 200  # of prose that questions can be asked about
 
 
 @stage(DOCUMENTS)
 def part_articles(segments: Table) -> Rows:
-    """Yield every segment as a document, a piece of its article: tables as Markdown, prose without
-    tags. A part unfit for questions is dropped with a reason, but stays in its article. Every piece
-    of a table that was cut has the column names."""
+    """Yield every segment as a document that is a piece of its article: tables as Markdown, prose
+    without tags. A part unfit for questions is dropped with a reason, but stays in its article.
+    Every piece of a table that was cut has the column names."""
     names: list[str] = []
     for row in sorted(
         segments.rows(SegmentRow), key=lambda row: (row["document_id"], row["position"])
@@ -67,7 +67,7 @@ def part_articles(segments: Table) -> Rows:
 
 
 def _unfit(rows: list[list[str]]) -> str | None:
-    """Why no question is asked about a table; None if it is fit."""
+    """Why a table is unfit for questions; None if it is fit."""
     cells = [cell for row in rows for cell in row]
     widths = Counter(map(len, rows))
     if len(rows) < MIN_ROWS:
@@ -83,7 +83,7 @@ def _unfit(rows: list[list[str]]) -> str | None:
 
 @stage(DOCUMENTS)
 def join_parts(parts: Table) -> Rows:
-    """Yield every article, put together from its parts in order."""
+    """Yield every article, joined from its parts in order."""
     for article, group in groupby(parts.rows(Document), key=lambda row: row["piece_of"]):
         text = "\n\n".join(row["text"] for row in group if row["text"])
         yield {"document_id": article, "text": text, "source": article, "num_chars": len(text)}
@@ -91,8 +91,8 @@ def join_parts(parts: Table) -> Rows:
 
 @stage(SAMPLES)
 def draw_parts(parts: Table, *, task_types: Sequence[str], count: int, seed: int) -> Rows:
-    """Yield `count` draws, types in turn. A type uses every article with enough parts once before
-    it uses one again.
+    """Yield `count` draws, with task types in turn. A type uses every article with enough parts
+    once before it uses one again.
 
     "single_table" takes a table, "text_and_table" a table and the usable prose nearest to it,
     "multi_table" two tables of one article. Raises ValueError if no article has enough parts for a

@@ -10,7 +10,7 @@ from warehouse.store import Table
 
 @stage(DOCUMENTS)
 def found_contexts(tasks: Table, documents: Table, *, k: int) -> Rows:
-    """Yield a context for every question: the `k` documents most like it, the best first.
+    """Yield a context for every question: the `k` documents most similar to it, best first.
 
     `documents` have an index in their files. A context has the id of its task.
     """
@@ -36,12 +36,12 @@ def with_passages(items: Table, documents: Table, *, k: int) -> Rows:
 
 
 def passages_for(questions: list[str], documents: Table, k: int) -> list[str]:
-    """For each question the text of the `k` documents most like it, each with its title, the best
-    first.
+    """For each question, the texts of the `k` documents most similar to it, each with its title,
+    best first.
 
     Raises ValueError for documents without an index.
     """
-    # on a GPU the model's memory would stay with the flow beside engines and updates
+    # on a GPU, the flow's process would keep the model's memory during generation and updates
     index = load_index(documents.files / "index", default_device="cpu")
     return [
         "\n\n".join(f"[{hit.title}] {hit.text}" if hit.title else hit.text for hit in hits)

@@ -40,19 +40,19 @@ def corpus_of(documents: Table, screened: Sequence[Table] = ()) -> Corpus:
 
 
 def folder_of(shards: Shards) -> Path:
-    """Make and return the shards' folder, which survives a kill."""
+    """Create the shards' folder, which survives a kill, and return it."""
     shards.folder.mkdir(parents=True, exist_ok=True)
     return shards.folder
 
 
 def costs(table: Table) -> Iterator[tuple[str, float]]:
-    """CPU-seconds and peak memory (MB) of the stage that made a table, in the attempt that
-    completed it."""
+    """Yield the CPU-seconds and peak memory (MB) of the stage that made a table, in the attempt
+    that completed it."""
     yield from ((name, table.recipe[name]) for name in ("cpu_s", "peak_memory_mb"))
 
 
 def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
-    """Rows into and out of a screening, and dropped rows by reason."""
+    """Yield the numbers of rows into and out of a screening, and of dropped rows by reason."""
     dropped = table.recipe["counts"]
     yield "rows_in", table.num_rows
     yield "rows_out", table.num_rows - sum(dropped.values())
@@ -60,6 +60,6 @@ def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
 
 
 def measured(part: str, metrics: Iterable[tuple[str, float]]) -> Iterator[Measurement]:
-    """Metrics as rows of `measurements`."""
+    """Yield metrics as rows of `measurements`."""
     for metric, value in metrics:
         yield {"part": part, "metric": metric, "value": float(value)}
