@@ -21,14 +21,12 @@ def average(
     averages: Mapping[str, Sequence[str]],
     names: Mapping[str, str],
 ) -> Rows:
-    """Yield a row for every one of `averages`: the mean of its members' `score`, each of which
-    counts alike.
+    """Yield a row for every one of `averages`: the unweighted mean of its members' `score`.
 
-    A member is a benchmark, its items of one kind (`benchmark/kind`), or an average named before
-    it. `names`: benchmark by the label in
-    `evaluations`. An average that lacks members is named for how many it has: the metric
-    "overall, 3 of 22". One without any is left out. `n` counts the members; the standard error
-    takes their errors as independent.
+    A member is a benchmark, its items of one kind (`benchmark/kind`), or an average named earlier.
+    `names` maps labels in `evaluations` to benchmarks. An average that lacks members states in its
+    name how many it has, as in the metric "overall, 3 of 22"; one without any is left out. `n`
+    counts the members; the standard error assumes that their errors are independent.
     """
     scores: dict[str, Row] = {
         names[row["benchmark"]] + row["metric"].removeprefix(SCORE).replace("_", "/", 1): {
@@ -49,14 +47,14 @@ def average(
         error = None
         if None not in errors:
             error = math.hypot(*errors) / len(present)
-        # two averages may be compared if all their members may
+        # two averages are comparable if all their members are
         protocols = {
             member: hash_json(scores[member]["protocol"]) for member in members if member in scores
         }
         protocol = json.dumps(protocols)
         metric = name
         if len(present) == len(members):
-            # only a whole average is a member of another
+            # only a complete average can be a member of another
             scores[name] = {"score": mean, "error": error, "protocol": protocol}
         else:
             metric = f"{name}, {len(present)} of {len(members)}"

@@ -1,4 +1,4 @@
-"""How much of each item's context a prompt has room for."""
+"""How much of each item's context fits into a prompt."""
 
 from __future__ import annotations
 

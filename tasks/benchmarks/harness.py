@@ -1,5 +1,5 @@
-"""lm-evaluation-harness as a foreign stage: it runs in an environment of its own and gets a
-policy's weights or a server's address; its sample logs become items, answers and scores."""
+"""lm-evaluation-harness as an external stage: it runs in a separate environment with a policy's
+weights or a server's address; its sample logs become items, answers and scores."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ def ask_harness(
     version: str,
     draft: Draft,
 ) -> Rows:
-    """Yield an answer for every sample of `task`; the logs lie in the table's files.
+    """Yield an answer for every sample of `task`; the logs are among the table's files.
 
-    `arguments` are those of lm-eval besides the ones that `harness` gives it, and `version` is
-    lm-eval's.
+    `arguments` are lm-eval's arguments in addition to those from `harness`; `version` is lm-eval's.
 
     Raises ValueError if the environment is missing, and RuntimeError with the end of the output if
     the harness fails.
@@ -88,8 +87,8 @@ def harness_items(answers: Table) -> Rows:
 
 @stage(ITEM_SCORES)
 def harness_scores(answers: Table, *, metric: Sequence[str], protocol: Protocol) -> Rows:
-    """Yield the metrics of every sample; `score` is the best of those named in `metric`, else
-    the sample's first."""
+    """Yield the metrics of every sample; `score` is the best of those named in `metric`, or else
+    the sample's first metric."""
     rollout_of = {row["task_id"]: row["rollout_id"] for row in answers.rows()}
     for item, rows in samples(answers.files / LOGS):
         values = dict(pair for row in rows for pair in metrics(row))
@@ -103,7 +102,7 @@ def samples(folder: Path) -> Iterator[tuple[str, list[Row]]]:
     lines in a folder."""
     for path in sorted(folder.glob("*.jsonl")):
         samples_of: dict[str, list[Row]] = {}
-        # only at line feeds: texts may hold other line ends, such as U+2028
+        # split only at line feeds: texts may contain other line separators, such as U+2028
         for line in filter(None, path.read_text(encoding="utf-8").split("\n")):
             row = json.loads(line)
             samples_of.setdefault(f"{path.stem}-{row['doc_id']}", []).append(row)
@@ -111,8 +110,8 @@ def samples(folder: Path) -> Iterator[tuple[str, list[Row]]]:
 
 
 def metrics(row: Row) -> Iterator[tuple[str, float]]:
-    """Name and value of a sample's metrics. A filter's name is appended; a list of verdicts becomes
-    its mean.
+    """Yield the name and value of a sample's metrics. A filter's name is appended; a list of
+    verdicts becomes its mean.
 
     >>> row = {
     ...     "metrics": ["em", "parts"],

@@ -1,4 +1,4 @@
-"""Score answers to the items of a benchmark, make metrics of the scores, and compare two
+"""Score answers to the items of a benchmark, compute metrics from the scores, and compare two
 policies on the same items."""
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def score_items(
     """Yield one row per answer: the metrics of `scorer`, `readable`, `judged` if a judge voted, and
     `score`, the best of the metrics named in `metric`.
 
-    An unreadable reply scores 0 everywhere. A verdict that cannot be read counts as NO, and
-    `unread_verdict` is 1: long answers lead to long verdicts, and a mean without those that were
-    cut off would favour short answers. An answer is unscored if the engine failed, its own or the
-    judge's, or if its comparison timed out or crashed: it is counted, but enters no mean.
-    The recipe stores `protocol` for `compare`.
+    An unreadable reply scores 0 on every metric. A verdict that cannot be read counts as NO, and
+    `unread_verdict` is 1: long answers lead to long verdicts, so a mean without verdicts that were
+    cut off would favour short answers. An answer is unscored if its own engine or the judge's
+    failed, or if its comparison timed out or crashed: it is counted, but enters no mean. The recipe
+    stores `protocol` for `compare`.
     """
     item_of = {row["task_id"]: row for row in items.rows()}
     sample_of = {row["rollout_id"]: row["sample"] for row in rollouts.rows(Rollout)}
@@ -106,7 +106,7 @@ def _scores(
 
 @dataclass(frozen=True)
 class Verdict:
-    """A judge's score of an answer, 0..1, and whether a part of its verdict could not be read."""
+    """A judge's score of an answer, 0..1, and whether part of the verdict could not be read."""
 
     score: float
     is_unread: bool
@@ -115,10 +115,10 @@ class Verdict:
 def verdicts(
     judged: list[Row], item_of: dict[str, Row], answers: list[Answer]
 ) -> dict[str, Verdict | None]:
-    """The judge's verdict on each answer, by rollout; None if it is missing or was not sampled.
+    """The judge's verdict on each answer, by rollout id; None if it is missing or was not sampled.
 
     Its score is the judge's vote, the share of criteria met if it judged by criterion, or the mean
-    of its marks. A vote that cannot be read counts as NO, and so do marks.
+    of its marks. A vote that cannot be read counts as NO, and an unreadable mark as 0.
     """
     given_to: dict[str, list[Row]] = defaultdict(list)
     for row in judged:
@@ -130,10 +130,10 @@ def verdicts(
 
 
 def _verdict(rows: list[Row], item: Row) -> Verdict | None:
-    """What a judge's rows about one answer amount to."""
+    """The verdict in a judge's rows about one answer."""
     if any("mark" in row for row in rows):
         return _verdict_of_marks(rows, json.loads(item["given"]))
-    # of a prompt that was sampled again, the last reply counts
+    # if a prompt was sampled again, its last reply counts
     last = {row.get("criterion_id", ""): row for row in rows}
     criteria = json.loads(item["given"]).get("criteria") or [{"weight": 1.0}]
     keys = [""] if "" in last else [str(position) for position in range(len(criteria))]
@@ -147,8 +147,9 @@ def _verdict(rows: list[Row], item: Row) -> Verdict | None:
 
 
 def _verdict_of_marks(rows: list[Row], given: Row) -> Verdict | None:
-    """The mean of all marks in the last reply to each prompt: one prompt or, for an answer that is
-    compared with a baseline's in both orders, two. A reply that cannot be read is one mark of 0."""
+    """The mean of all marks in the last reply to each prompt. There is one prompt, or two if the
+    answer is compared with a baseline's in both orders. A reply that cannot be read counts as one
+    mark of 0."""
     replies: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         replies[row["prompt_id"]][row["judge_rollout_id"]].append(row)
@@ -173,11 +174,13 @@ def measure_items(
     *,
     passes: Sequence[int] = (),
 ) -> Iterator[tuple[str, float]]:
-    """Yield for every item the mean of each metric over its scored answers (with several, `score`
-    is avg@k), and `pass_at_k` (an answer of score 1 passes); also the share of unscored answers,
-    which is all that an item without scored answers yields. With contexts, also the share of those
-    that were cut to fit, and of the items that were left out: these yield nothing else.
-    `score_<kind>` is added if there are at most 30 kinds."""
+    """Yield for every item the mean of each metric over its scored answers and `pass_at_k`.
+
+    With several answers, `score` is avg@k; an answer with score 1 passes. Also yields `unscored`,
+    the share of unscored answers, for every item. With contexts, also yields `left_out`, whether
+    the item was left out, which is all that such an item yields, and `cut_context`, whether its
+    context was cut to fit. `score_<kind>` is added if there are at most 30 kinds.
+    """
     of_item = rows_by("task_id", scores)
     kinds = {item["kind"] for item in items}
     context_of = {row["task_id"]: row for row in contexts}
@@ -205,8 +208,8 @@ def measure_items(
 
 
 def pass_at(k: int, n: int, right: int) -> float:
-    """1 - C(n - right, k) / C(n, k): the chance that k of n answers, drawn without replacement,
-    hold a right one; an unbiased estimate (Chen et al., arXiv 2107.03374, eq. 1).
+    """1 - C(n - right, k) / C(n, k): the probability that k of n answers, drawn without
+    replacement, include a right one; an unbiased estimate (Chen et al., arXiv 2107.03374, eq. 1).
 
     >>> pass_at(1, 4, 1), pass_at(2, 4, 1), pass_at(4, 4, 1)
     (0.25, 0.5, 1.0)
@@ -224,13 +227,14 @@ def compare(
     benchmark: str,
     besides: Collection[str] = (),
 ) -> Rows:
-    """Yield one row per metric: the mean difference between two policies over the items that both
-    have a score on.
+    """Yield one row per metric: the mean difference between two policies over the items on which
+    both have a score.
 
-    Each item is one observation, the difference of its two means over samples, so that equally hard
-    items do not count as noise and samples of one item do not count as independent. The interval is
-    Student's t of these differences, as in scipy.stats.ttest_rel. Raises ValueError for scores of
-    protocols that differ in anything but `besides`.
+    Each item is one observation: the difference of its two means over samples. So differences in
+    difficulty between items do not count as noise, and samples of one item do not count as
+    independent. The interval is Student's t interval of these differences, as in
+    scipy.stats.ttest_rel. Raises ValueError if the protocols of the scores differ in anything
+    except `besides`.
     """
     differs = differences(
         _without(protocol_of(base_scores), besides), _without(protocol_of(scores), besides)
@@ -266,7 +270,7 @@ def compare(
 def interval(
     values: Sequence[float], confidence: float = CONFIDENCE
 ) -> tuple[float | None, float | None]:
-    """Student's t interval of a mean; (None, None) below two values.
+    """Student's t interval of a mean; (None, None) for fewer than two values.
 
     >>> [round(end, 4) for end in interval([1.0, 0.0, 1.0, 1.0, -1.0])]
     [-0.7106, 1.5106]
@@ -290,7 +294,7 @@ def _without(protocol: Protocol, keys: Collection[str]) -> Protocol:
 
 
 def differences(base: Protocol, ours: Protocol) -> list[str]:
-    """Where two protocols differ.
+    """The differences between two protocols.
 
     >>> differences({"judge": None, "samples": 1}, {"judge": "J", "samples": 1})
     ['judge is J, was None']
@@ -303,7 +307,7 @@ def differences(base: Protocol, ours: Protocol) -> list[str]:
 
 
 def _mean(rows: list[ItemScore], metric: str) -> float | None:
-    """The mean over those of an item's answers that have the metric."""
+    """The mean over the answers of an item that have the metric."""
     values = [row["scores"][metric] for row in rows if metric in row["scores"]]
     if values:
         return math.fsum(values) / len(values)

@@ -25,7 +25,7 @@ from warehouse.draft import hash_json
 from warehouse.schemas import ITEMS, Row
 
 USER = "User: "  # precedes a user's message
-ORDERS = ("first", "second")  # place of the judged answer beside the baseline's
+ORDERS = ("first", "second")  # position of the judged answer in a comparison with the baseline's
 log = logging.getLogger("selfplay")
 
 
@@ -95,11 +95,11 @@ def read_items(
     most: int | None = None,
     seed: int = 0,
 ) -> Rows:
-    """Yield the items of a file, or of `hf:owner/name?...`, in order, of `kinds` alone if any are
-    named; if there are more than `most`, a seeded draw of `most`.
+    """Yield the items of a file, or of `hf:owner/name?...`, in order; only those of `kinds` if any
+    are given; if there are more than `most`, a seeded draw of `most`.
 
-    `identity` names the content of `source`. Items that share an id are told apart (`distinct`).
-    Raises ValueError for rows that do not fit `columns`.
+    `identity` identifies the content of `source`. Items that share an id get different ones (see
+    `distinct`). Raises ValueError for rows that do not fit `columns`.
     """
     items = [
         item
@@ -114,9 +114,10 @@ def read_items(
 
 
 def distinct(items: Iterable[Row]) -> Iterator[Row]:
-    """Yield items under unique ids: the second item of an id `x` is called `x#2`, and so on. One
-    that an earlier item of its id equals is left out, with a warning that counts them. Another
-    warning counts items that equal one of another id: they stay, as benchmarks have them.
+    """Yield items under unique ids: the second item with an id `x` becomes `x#2`, and so on. An
+    item that equals an earlier one with its id is left out, with a warning that counts them.
+    Another warning counts items that equal one with another id: they stay, since benchmarks have
+    them.
 
     >>> items = [{"task_id": "x", "text": text} for text in ("Who?", "Who?", "When?")]
     >>> [(item["task_id"], item["text"]) for item in distinct(items)]
@@ -157,8 +158,8 @@ def _rows(source: str) -> Iterator[Any]:
 def items_of(rows: Iterable[Any], benchmark: str, columns: Columns) -> Iterator[Row]:
     """Yield a row of `items` for each item of a benchmark's `rows`, read as `columns` says.
 
-    An item without an id is named by its place, counted before `columns.only` leaves any out.
-    Raises ValueError, naming the place, for an item without a question or, where answers are
+    An item without an id is named after its position, counted before `columns.only` leaves any out.
+    Raises ValueError, which names the position, for an item without a question or, if answers are
     needed, without an answer among its options.
     """
     position = 0
@@ -211,7 +212,7 @@ def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
 
 
 def _missing(row: Row, names: Iterable[str]) -> str:
-    """Why a row has none of some fields: they are empty, or it has other fields."""
+    """Why a row lacks some fields: they are empty, or it has other fields."""
     empty = [name for name in names if name.partition(".")[0] in row]
     if not empty:
         return f"its fields are {', '.join(row)}"
@@ -221,7 +222,7 @@ def _missing(row: Row, names: Iterable[str]) -> str:
 
 
 def _answers(row: Row, columns: Columns) -> list[Any]:
-    """The values of a row's answers that are not blank, as the file has them."""
+    """The non-blank values of a row's answers, as in the file."""
     answers = [
         answer
         for name in columns.answers
@@ -244,7 +245,7 @@ def _listed(value: Any, as_json: bool) -> list[Any]:
 
 
 def _rubric(row: Row, columns: Columns) -> dict[str, Any]:
-    """`criteria`: text and weight of each (default 1); nothing for an item without a rubric. An
+    """`criteria`: the text and weight (default 1) of each; nothing for an item without a rubric. An
     answer that is compared with a baseline's is judged in both orders, with equal weight."""
     if columns.against:
         (other,) = parts(row, (columns.against,))
@@ -263,15 +264,15 @@ def _rubric(row: Row, columns: Columns) -> dict[str, Any]:
 
 
 def _turns(texts: list[str]) -> list[str]:
-    """The turns; a single message needs no speaker's name."""
+    """The turns of a conversation; a single message needs no speaker's name."""
     if len(texts) == 1:
         return [texts[0].removeprefix(USER)]
     return texts
 
 
 def fields(row: Any, name: str) -> list[Any]:
-    """The values of a field, without nulls and without NaN, which pandas writes for a missing
-    value, or an infinity; a list gives its members.
+    """The values of a field, without nulls, infinities, and NaN, which pandas writes for a missing
+    value; a list gives its members.
 
     >>> (
     ...     fields({"a": [{"b": "x"}, {"b": ["y", None]}]}, "a.b"),
@@ -288,7 +289,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def places(row: Any, name: str) -> list[Any]:
-    """The values of a field, as `fields` gives them, with nulls where they stand."""
+    """The values of a field as in `fields`, but with nulls in their places."""
     values = [row]
     for part in name.split("."):
         values = [
@@ -316,10 +317,10 @@ def parts(row: Row, names: Iterable[str]) -> list[str]:
 
 def as_text(value: Any) -> str:
     """A value as text: booleans are yes and no, whole numbers have no decimal point, a table is its
-    lines, a message of a conversation begins with its speaker, and surrogates are those of
+    lines, a message of a conversation begins with its speaker, and surrogates are replaced as in
     `storable`.
 
-    Raises ValueError, which names the fields, for an object that is no message.
+    Raises ValueError, which names the fields, for an object that is not a message.
 
     >>> as_text(27.0), as_text(True), as_text([["", "2019"], ["Sales", "$1.2"]])
     ('27', 'yes', ' | 2019\\nSales | $1.2')
@@ -348,10 +349,10 @@ def as_text(value: Any) -> str:
 
 
 def _options(row: Row, names: Sequence[str]) -> list[Any]:
-    """The options of a row, which one cell of text may hold as a list.
+    """The options of a row; a single text cell may hold them as a list.
 
-    An empty one is "", so that those after it keep their places. Of columns with an option each,
-    the last may be empty: other rows have more options.
+    An empty option is "", so that those after it keep their places. If each option has its own
+    column, the last ones may be empty, because other rows have more options.
     """
     options = ["" if _is_missing(value) else value for name in names for value in places(row, name)]
     listed = json_list(options[0]) if len(options) == 1 else None
@@ -364,8 +365,8 @@ def _options(row: Row, names: Sequence[str]) -> list[Any]:
 
 
 def json_list(value: Any) -> list[Any] | None:
-    """The list that a cell of text holds, in JSON or as Python prints a list of texts, which is
-    what pandas writes; None if it holds none.
+    """The list in a text cell, as JSON or as Python prints a list of texts, which is what pandas
+    writes; None if the cell holds no list.
 
     >>> json_list('["Rome", "Roma"]'), json_list("Rome"), json_list("[sic]"), json_list(7)
     (['Rome', 'Roma'], None, None, None)
@@ -381,23 +382,23 @@ def json_list(value: Any) -> list[Any] | None:
 
 
 def _printed_list(value: str) -> list[Any] | None:
-    """The list of texts that Python printed as `value`; None if it is nothing of that kind."""
+    """The list of texts that Python printed as `value`; None if it is no such list."""
     try:
         listed = ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    # texts side by side without a comma would be read as one
+    # adjacent texts without a comma would be read as one
     if not isinstance(listed, list) or repr(listed) != value.strip():
         return None
     return listed if all(isinstance(text, str) for text in listed) else None
 
 
 def _chosen(answers: list[Any], options: list[Any], columns: Columns, place: str) -> int:
-    """The index of the right option, given by its number, its letter, its text, or a mark for
-    every option.
+    """The index of the right option, given by its number, its letter, its text, or a mark for every
+    option.
 
-    A number among options that are texts is a place, though a text may look like it: of the options
-    "2", "3" and "4" in MMLU, answer 2 is "4".
+    If options are texts, a number is a position, even if a text looks like it: in MMLU, answer 2 to
+    the options "2", "3" and "4" is "4".
     """
     marks = list(map(as_text, answers))
     if len(marks) == len(options) > 1 and set(marks) == {"0", "1"}:

@@ -1,6 +1,6 @@
-"""Which columns of a user's file of questions hold what, by the names that such files usually have.
+"""Find out what the columns of a user's file of questions hold, by the names that are usual.
 
-A file is .csv, .tsv, .json, .jsonl(.gz) or .parquet, with one question a row.
+A file is .csv, .tsv, .json, .jsonl(.gz) or .parquet, with one question per row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from corpus_prep.read.suffixes import ROW_FILES
 from tasks.benchmarks.items import Columns, fields, json_list
 
 TEXT = "text"  # the field of an object that is its text, as in SQuAD's answers
-LOOKED_AT = 100  # rows, the first of the file
-# the first name that a file has is taken; upper and lower case are alike
+LOOKED_AT = 100  # number of rows examined at the beginning of the file
+# the first name that a file has is used; case does not matter
 NAMES: dict[str, tuple[str, ...]] = {
     "question": ("question", "query", "problem", "instruction", "prompt", "input", "text"),
     "answers": (
@@ -37,7 +37,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 
 def is_file_of_rows(name: str) -> bool:
-    """Whether a name is that of a file that `columns_of` reads.
+    """Whether a name is that of a file that `columns_of` can read.
 
     >>> is_file_of_rows("my.csv"), is_file_of_rows("nq"), is_file_of_rows("nq.toml")
     (True, False, False)
@@ -62,11 +62,11 @@ def columns_of(path: Path) -> Columns:
 
 
 def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
-    """The columns of rows, by their names; of a column of objects, their field `text`. A file need
-    have no answers.
+    """The columns of rows, recognised by their names; for a column of objects, their field `text`.
+    A file need not have answers.
 
-    Raises ValueError, which lists the columns, if none is named like a question, and for a column
-    of objects without a text, with their fields.
+    Raises ValueError, which lists the columns, if none is named like a question; and one that lists
+    the fields, for a column of objects without a text.
 
     >>> columns = guessed([{"Question": "Why?", "answer": "So.", "n": 1}], "my.csv")
     >>> columns.question, columns.answers, columns.context
@@ -85,7 +85,7 @@ def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
         )
     answers = _as_tuple(chosen["answers"])
     if answers and chosen["answers"] == column_of.get("answers") and "answer" in column_of:
-        answers = (*answers, column_of["answer"])  # some rows have one, some several
+        answers = (*answers, column_of["answer"])  # some rows have one answer, some several
     part_of = {
         "question": _as_tuple(chosen["question"]),
         "answers": answers,
@@ -109,8 +109,8 @@ def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
 
 
 def _texts_in(rows: Sequence[Mapping[str, Any]], name: str, part: str, path: str) -> str:
-    """Where the texts of a column are: in the column, or in the field `text` of its objects. The
-    messages of a conversation are texts. Raises ValueError for objects without that field."""
+    """Where the texts of a column are: in the column itself, or in the field `text` of its objects.
+    The messages of a conversation are texts. Raises ValueError for objects without that field."""
     values = [value for row in rows for value in fields(row, name)]
     objects = [v for v in values if isinstance(v, Mapping) and not {"role", "content"} <= v.keys()]
     if not objects:
