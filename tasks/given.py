@@ -166,7 +166,7 @@ def given_rubrics(items: Table, *, tasks: Table) -> Rows:
 def given_replies(
     prompts: Table, items: Table, *, reply: Template, model: Policy, dialogue: Dialogue
 ) -> Rows:
-    """Yield one rollout per prompt, with the prompt's item as its reply.
+    """Yield one rollout per prompt, whose reply is made from the prompt's item.
 
     The reply is the template `reply`, rendered with the item's first reference as `answer` and its
     `given` fields, in tokens of `model`. It was not sampled: it has no policy, and its

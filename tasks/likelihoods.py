@@ -38,8 +38,8 @@ def likelihoods(
     """Yield for every prompt the log-probability, under `policy`, of the content of the last
     `<element>` in the rollout that the prompt names.
 
-    The rollout's thoughts, searches and other words are left out: they would reveal its own
-    document. The content keeps its sampled tokens and directly follows its opening tag.
+    The rollout's thoughts, searches and other words are left out of the scored text: they would
+    reveal its own document. The content keeps its sampled tokens and follows only its opening tag.
 
     A prompt names a rollout, a task and the document it shows; `is_source` marks the task's own
     document. `kind` says what the replies are.

@@ -83,8 +83,8 @@ def pool(
     from `previous` count as uses.
 
     `rewards` update an entry's score. The score is the `component` (None: the reward) of the
-    rollout that wrote the entry. If there is none and the entry has no answer, the score is the
-    mean of the component over the rows about the task.
+    rollout that wrote the entry. If that rollout has none and the entry has no answer, the score is
+    the mean of the component over the rows about the task.
 
     Raises ValueError for a column that pools do not have.
     """

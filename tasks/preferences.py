@@ -161,8 +161,9 @@ def _of_rewards(rewards: Tables) -> dict[str, Opinion]:
 
 
 def _of_labels(annotations: Tables) -> dict[str, Opinion]:
-    """Opinions from people's labels of replies, and of tasks, which label the replies that wrote
-    them. Any label other than good counts against a reply; `unsure` and notes are not opinions."""
+    """Opinions from people's labels of replies and of tasks; a task's label is one of the reply
+    that wrote it. Any label other than good counts against a reply; `unsure` and notes are no
+    opinions."""
     labels: dict[str, list[Annotation]] = defaultdict(list)
     for row in rows_of(annotations, Annotation):
         if row["kind"] != "verdict" and row["opinion"] not in (None, NOT_SURE):

@@ -71,9 +71,9 @@ def policy_in_effect(probes: list[Probe]) -> Measured:
 
     Unlike the trainer, a stale engine still scores as it did before the update. The stored
     log-probabilities usually say how it scored then, but they may be those of an older policy, of
-    no policy, or within top-p. So the trainer's scores before the update are compared, too. No
-    single row can show a stale engine: on GPUs all distances have noise as large as the effect of a
-    small update.
+    no policy, or of sampling with top-p. So the trainer's scores before the update are compared,
+    too. No single row can show a stale engine: on GPUs all distances have noise as large as the
+    effect of a small update.
     """
     scored = [row for row in probes if row["engine"] is not None]
     apart = _distances(scored, "trainer")

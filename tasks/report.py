@@ -153,8 +153,8 @@ def _why_stopped(store: Store, run: str) -> str | None:
 
 
 def report_of_stopped(store: Store, run: str, rules: Sequence[Path] = ()) -> Path | None:
-    """Write the report of the iteration in which a run stopped, which says why; return its file.
-    None if the run did not stop, or made nothing."""
+    """Write the report of the iteration in which a run stopped, with the reason, and return its
+    file; None if the run did not stop, or made nothing."""
     if _why_stopped(store, run) is None:
         return None
     iterations = [table.at.iteration or 0 for table in store.tables(run)]

@@ -107,7 +107,7 @@ def batches_needed(missing: float, size: int, most: int) -> int:
 
 
 def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int, size: int) -> Iterator[str]:
-    """Yield the documents after the first `skip`; the `size` of one draw are all different."""
+    """Yield the documents after the first `skip`; the `size` documents of one draw all differ."""
     first_lap, start = divmod(skip, len(ids))
     for order in itertools.islice(_orders(len(ids), seed, epoch, size), first_lap, None):
         yield from (ids[int(i)].as_py() for i in order[start:])

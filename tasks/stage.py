@@ -313,7 +313,7 @@ def describe(value: Any) -> Any:
     """A parameter as JSON: tables by content, functions by their code, models by their fields.
 
     The description of a nested function includes the variables it closes over; that of a bound
-    method, its object.
+    method includes its object.
     """
     if isinstance(value, Table):
         return {"address": value.address, "content_hash": value.content_hash}
