@@ -64,7 +64,7 @@ class RerankerConfig(BaseModel):
         return self
 
     def recipe_identity(self) -> dict[str, Any]:
-        """What a recipe holds of these settings; see `model_identity`."""
+        """What a recipe records about these settings; see `model_identity`."""
         return {**self.model_dump(mode="json"), "model": model_identity(self.model)}
 
 
