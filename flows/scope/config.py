@@ -35,15 +35,15 @@ from tasks.training.grpo import GRPOSettings, LossType
 
 TaskType = Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"]
 TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)[:4]
-# shares that a plan assumes: of tasks that pass the gates, of candidates in the window
+# shares that a plan assumes: tasks that pass the gates, and candidates inside the window
 GATED = 0.8
 KEPT = 0.35
 CRITERIA = 5  # of a rubric, in a plan
 
 
 class Models(profile.Models):
-    """The base is M0: Challenger and Solver at first, Judge, KL reference. The Judge may be two
-    others (section 5)."""
+    """The base is M0: the initial Challenger and Solver, the Judge, and the KL reference. Two other
+    models may serve as the Judge (section 5)."""
 
     rubric_writer: str | None = Field(
         default=None, description="model that writes the rubrics; null: the base"
@@ -54,7 +54,7 @@ class Models(profile.Models):
 
 
 class Dialogues(Settings):
-    """How the model family searches and thinks, and how far a conversation goes."""
+    """How the model family searches and thinks, and how long a conversation may get."""
 
     prompts: PromptSet = Field(
         default="english",
@@ -165,9 +165,9 @@ class SolverReward(Settings):
 
 
 class Update(GRPOSettings):
-    """Eq. 3 averages rollouts, each the mean over its tokens. A model that thinks is trained turn
-    by turn, and the mean is over turns, as in the released code: a rollout of four turns weighs
-    four times as much as one of a single turn. One step on its own rollouts is on-policy."""
+    """Eq. 3 averages over rollouts, each the mean over its tokens. A reasoning model is trained
+    turn by turn and the mean is over turns, as in the released code: a rollout of four turns weighs
+    four times as much as a single-turn one. One step on the policy's own rollouts is on-policy."""
 
     loss_type: LossType = "grpo"
 
@@ -180,7 +180,7 @@ class Update(GRPOSettings):
 
 
 class SolverUpdate(Update):
-    """The Solver's clip range is wider above (released scripts)."""
+    """The Solver's upper clip bound is higher (released scripts)."""
 
     epsilon_high: float = Field(default=0.28, gt=0)
 
@@ -388,7 +388,7 @@ class Config(MethodSettings):
 
     @property
     def search_syntax(self) -> Syntax:
-        """How a search is written: in lines, if the prompts are read by lines."""
+        """How a search is written: as lines, if replies are read line by line."""
         if self.reads_lines:
             return "lines"
         return self.dialogues.search_syntax
@@ -485,7 +485,7 @@ class Config(MethodSettings):
     def _judged(
         self, role: dict[str, PlannedRole], proposed: PlannedConversations, answers: int
     ) -> tuple[PlannedConversations, ...]:
-        """l.7-11 for proposed tasks."""
+        """The conversations of l.7-11 for the proposed tasks."""
         gates = len(self.judge.applied_gates)
         good = GATED * proposed.number
         answered = role["solver"].conversations(good, answers)

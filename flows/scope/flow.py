@@ -5,55 +5,59 @@ It reads as Algorithm 1.
 Departures from the paper
 - A third gate screens tasks for harm, even in the ablation without quality gates. A profile may add
   gates by rule.
-- The gate of source relevance sees the document cut to `dialogues.source_tokens`, as the Challenger
-  does.
-- Prompts are worded for this project. The set `paper` asks for what the paper's do; our set
-  `english` asks the rubric writer for concrete facts of the documents, the Solver for a complete
-  answer, and shows the gates examples of its own (the paper's are not printed).
-- Gates and rubrics of a model that thinks are sampled at the grading temperature, since it repeats
-  itself when greedy (`judge.screening_temperature`); the paper has 0.
-- Documents of the Challenger's steps may be drawn again for the pool, which is rare in a large
+- The source-relevance gate sees the document truncated to `dialogues.source_tokens`, as the
+  Challenger does.
+- Prompts are worded for this project. The set `paper` makes the same requests as the paper's
+  prompts. Our set `english` asks the rubric writer for concrete facts from the documents and the
+  Solver for a complete answer, and shows the gates our own examples (the paper does not print its
+  examples).
+- A reasoning model writes gate verdicts and rubrics at the grading temperature, because it repeats
+  itself under greedy decoding (`judge.screening_temperature`); the paper uses 0.
+- A document used in a Challenger step may be drawn again for the pool; this is rare in a large
   corpus.
-- l.14 pays r_fmt, eq. 4 half of it: we follow eq. 4. An invalid rubric also forfeits format, and so
-  does a rollout without a readable task (released code).
-- g_bar is the mean over the answers that could be graded; the paper's is over all N.
-- Searches are exact (as in the released code) up to 2 GiB of vectors; beyond, as for the 21 million
-  passages of Wikipedia, an IVF index probes 64 of its lists, unless the corpus is prepared with
-  `search.kind="exact"`.
-- The grade of an answer above 4,096 tokens is 0 (released code); eq. 7 leaves it a twentieth. The
-  grader sees the first 2,048 tokens of an answer. Both hold without the length penalty, too, so
-  runaway lengths cannot pay as in figure 2.
-- The 64 prompts of each of the Challenger's 20 steps are divided 4:3:2 between one, two and three
-  search turns, by largest remainder; appendix F.1 has 2,000 to 3,000 prompts an iteration.
-- A `<task>` without a `<question>` inside is read as the question, as the paper's own prompt writes
-  it.
-- The warm-up of 3% of an iteration's 20 updates is less than one, so there is none.
+- l.14 pays all of r_fmt, eq. 4 half of it; we follow eq. 4. A rollout without a readable task, or
+  with an invalid rubric, also loses its format reward (released code).
+- g_bar is the mean over the answers that could be graded; the paper averages over all N.
+- Search is exact (as in the released code) up to 2 GiB of vectors. Beyond that, as for the 21
+  million passages of Wikipedia, an IVF index probes 64 of its lists, unless the corpus is prepared
+  with `search.kind="exact"`.
+- An answer of more than 4,096 tokens gets a grade of 0 (released code); eq. 7 leaves a twentieth of
+  it. The grader sees the first 2,048 tokens of an answer. Both rules also apply without the length
+  penalty, so runaway lengths cannot pay off as in figure 2.
+- Each of the Challenger's 20 steps has 64 prompts, split 4:3:2 between one, two and three search
+  turns by largest remainder; appendix F.1 has 2,000 to 3,000 prompts per iteration.
+- A `<task>` without an inner `<question>` is itself read as the question, which is how the paper's
+  own prompt writes it.
+- A warm-up over 3% of an iteration's 20 updates is less than one update, so there is none.
 - A verdict lost to an engine failure or a full context is unscorable; an unreadable one counts as
   not met.
-- `dialogues.response_tokens`, the paper's limit of a response, applies to each assistant turn.
+- `dialogues.response_tokens`, the paper's limit on a response, applies to each assistant turn.
 - Open-ended benchmarks need a judge (`models.examiner`), so no profile names them. They are judged
-  on the scales of the released code's validation, in prompts of our own; the paper's own script is
-  not public. A reply of the judge that cannot be read has the lowest mark, theirs the middle.
-- Monitors of the grader stop the run before an update. A short pool stops it or means fewer steps;
-  it is never padded.
-Where the paper is silent, we follow the released code: clip ranges (low, high) of 0.2, 0.2 and 0.2,
-0.28, a dual clip of 3; 3 to 10 criteria; four searches in training, and repeated requests to answer
-outside it; difficulty at temperature 0.7, top-p 0.9; for reasoning models, a datum per turn.
+  on the scales of the released code's validation, with our own prompts; the paper's evaluation
+  script is not public. An unreadable reply of the judge gets the lowest mark; in the released code
+  it gets the middle one.
+- Monitors of the grader can stop the run before an update. A short pool stops the run or leads to
+  fewer or smaller steps; it is never padded.
+
+Where the paper is silent, we follow the released code: clip ranges (low, high) of (0.2, 0.2) for
+the Challenger and (0.2, 0.28) for the Solver, and a dual clip of 3; 3 to 10 criteria; four searches
+in training, and repeated requests to answer outside training; difficulty at temperature 0.7 and
+top-p 0.9; for reasoning models, one datum per turn.
 Where we differ from the released code
 - One optimizer step per generation, as in table 9; theirs takes about one per turn of a reasoning
   model's rollout.
-- For Qwen2.5 and OLMo their loss is a token mean over pairs of rollouts; ours is eq. 3. No weight
-  decay (theirs 0.01).
-- A candidate task is one rollout of a document (theirs: the first valid of four); the Solver
-  screens it at temperature 1 (theirs 0.7) without their limit of 2,048 tokens a turn, and all
-  grading is at 0.6 (theirs partly at 0).
+- For Qwen2.5 and OLMo, their loss is a token mean over pairs of rollouts; ours is eq. 3. We use no
+  weight decay (theirs: 0.01).
+- A candidate task is one rollout for a document (theirs: the first valid one of four). The Solver
+  screens it at temperature 1 (theirs: 0.7) without their limit of 2,048 tokens per turn, and all
+  grading is at 0.6 (theirs: partly at 0).
 - A search ends its turn in every syntax, and nothing inside a think block counts.
-- F.1's tool share counts valid searches; theirs subtracts malformed ones. Gates run before the
-  rubric is written.
+- F.1's tool share counts valid searches; their code also subtracts malformed ones. Gates run before
+  the rubric is written.
 - The rubric writer sees up to `judge.evidence_document_tokens` of each document; theirs sees what
   the Challenger saw.
-- An unreadable verdict is requested again by the same prompt; theirs shows the model its reply and
-  complains.
+- An unreadable verdict is requested again with the same prompt; their code shows the model its
+  reply and points out the error.
 """
 
 from __future__ import annotations
@@ -107,13 +111,13 @@ def scope_iteration(run: Run[Config]) -> tuple[Player, Player]:
 
 
 def starting_players(run: Run[Config]) -> tuple[Player, Player]:
-    """l.2: C_0 = S_0 = M0; or both as another run left them after one of its iterations."""
+    """l.2: C_0 = S_0 = M0, or both players as another run left them after one of its iterations."""
     start = run.cfg.first_iteration - 1
     return player_of(run, "challenger", start), player_of(run, "solver", start)
 
 
 def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Player:
-    """Stage 1: a task is worth most when the Solver of the last iteration does half of it."""
+    """Stage 1: a task earns most if last iteration's Solver meets half of its rubric."""
     cfg = scope.run.cfg.challenger
     for b in range(cfg.steps):  # l.5
         step = iteration.phase("challenger").step(b + 1)
@@ -138,8 +142,8 @@ def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver:
 def collect_tasks(
     scope: Scope, iteration: Place, challenger: Player, solver: Player, num_batches_before: int
 ) -> Pool:
-    """Draw batches of candidates, on documents behind those of earlier iterations' batches, until
-    enough of moderate difficulty are kept; or given tasks."""
+    """Draw batches of candidates until enough tasks of moderate difficulty are kept; or take given
+    tasks. The documents follow those of the `num_batches_before` batches of earlier iterations."""
     cfg = scope.run.cfg.pool
     target = scope.run.cfg.solver.steps * scope.run.cfg.solver.prompts_per_step
     if cfg.given:
@@ -183,8 +187,9 @@ def train_solver(scope: Scope, iteration: Place, solver: Player, pool: Pool) -> 
 
 
 def batches_of(num_tasks: int, most: int) -> tuple[int, int]:
-    """The number of batches for a number of tasks, and the size of each but perhaps the last: as
-    few as possible with at most `most` tasks, and of nearly equal size.
+    """The number of batches for `num_tasks` tasks, and the size of each except perhaps the last.
+
+    There are as few batches as possible, of nearly equal size and with at most `most` tasks each.
 
     >>> batches_of(5120, 256), batches_of(26, 16), batches_of(5, 16), batches_of(0, 16)
     ((20, 256), (2, 13), (1, 5), (0, 0))

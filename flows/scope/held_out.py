@@ -32,8 +32,9 @@ def score_held_out(scope: Scope, iteration: Place, solver: Player) -> None:
 
 
 def replay(scope: Scope) -> None:
-    """Table 4 of the paper: held-out answers of one checkpoint after the searches that another
-    made. Stored with the answerer's iteration as benchmark `<name>, searches of <searcher>`."""
+    """Table 4 of the paper: held-out answers by one checkpoint after another checkpoint's searches.
+
+    Stored with the answerer's iteration as the benchmark `<name>, searches of <searcher>`."""
     run = scope.run
     cfg = scope.run.cfg.evaluation
     for searcher, answerer in cfg.replay:
@@ -57,7 +58,7 @@ def replay(scope: Scope) -> None:
 def replay_benchmark(
     run: Run[Config], documents: Table, name: str, searcher: int, answerer: int
 ) -> None:
-    """The same on a benchmark whose protocol searches; does nothing for others."""
+    """The same for a benchmark whose protocol searches; does nothing for other benchmarks."""
     evaluation = open_evaluation(run, name, documents)
     if not isinstance(evaluation, BenchmarkEvaluation) or not evaluation.protocol.searches:
         return
@@ -74,22 +75,22 @@ def replay_benchmark(
 
 
 def last_turn_of(role: Role) -> Role:
-    """A role that only answers, after searches that another policy made. If it searches again, it
-    is told to answer, as often as the role is."""
+    """The role, limited to its answer, after searches that another policy made. If it searches
+    again, it is told to answer, as often as `role` would be."""
     dialogue = role.dialogue.model_copy(update={"max_turns": 1, "prompt_tokens": None})
     return replace(
         role,
         variables=partial(after_searches, reasoning=dialogue.reasoning),
         values={},
         dialogue=dialogue,
-        system="",  # stands in the messages that are continued
+        system="",  # the messages that are continued already hold it
     )
 
 
 def _score(
     scope: Scope, place: Place, role: Role, solver: Player, name: str, **asked_about: Table
 ) -> None:
-    """Evaluate a solver on prompts made from the tables `asked_about`, by default the tasks of
+    """Evaluate a solver on prompts made from the tables in `asked_about`, by default the tasks of
     the benchmark.
 
     Raises ValueError if the run's world has no held-out tasks with rubrics.
@@ -128,9 +129,11 @@ def measure(
     *,
     min_coverage: float,
 ) -> Iterator[tuple[str, float]]:
-    """`score` is the share of criteria met by the oracle, 0 if unanswered; `judged` is the same
-    by the Judge, for answers that it could grade. A reply that was never sampled enters no score;
-    if there are any, `not_sampled` is their share."""
+    """Yield metrics of the answers.
+
+    `score` is the share of criteria that are met according to the oracle, 0 if unanswered; `judged`
+    is the same according to the Judge, for answers that it could grade. A reply that was never
+    sampled is left out of every score; if there are any, `not_sampled` is their share."""
     answer_of = {row["task_id"]: row for row in answers}
     truth = {(j["rollout_id"], j["criterion_id"]): j["oracle"] for j in judgments}
     criteria = criteria_of(rubrics)
@@ -160,8 +163,8 @@ def measure(
 def after_searches(
     prompts: list[PromptRow], rollouts: list[Rollout], *, reasoning: bool
 ) -> Iterator[Row]:
-    """Each conversation up to its last turn, as the policy saw it: a reasoning model's thoughts
-    are left out."""
+    """Yield each conversation without its last turn, as the policy saw it: without the thoughts of
+    a reasoning model."""
     prompt_of = {prompt["prompt_id"]: prompt for prompt in prompts}
     for rollout in rollouts:
         prompt = prompt_of[rollout["prompt_id"]]

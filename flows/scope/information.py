@@ -1,15 +1,16 @@
-"""Learnable information, section 3.2 of the paper: what a task reveals of its document, and a
-rubric beyond it.
+"""Learnable information, section 3.2 of the paper: how much a task reveals about its document, and
+how much more its rubric does.
 
     I(q; d)          = E[log C(q|d) - log mean_d' C(q|d')]                           at most log n
     I(rubric; d | q) = E[log J(rubric|q,d) - log sum_d' w(d') J(rubric|q,d')]
     w(d')            = C(q|d') / sum_d'' C(q|d'')
 
-over the task's own document d and n - 1 others that could have led there: those that the Challenger
-retrieved, the nearest to the task's text, and some drawn at random. C is the Challenger's
-probability of the task's text, J the rubric writer's of the rubric's, each without thoughts or
-searches before it (`tasks.likelihoods`), with d' in place of d in its opening prompt; J's keeps the
-other evidence. The warehouse's `learnable_information.sql` computes I for the report.
+The sums and means run over the task's own document d and n - 1 other documents that could have led
+to the task: those that the Challenger retrieved, those nearest to the task's text, and some drawn
+at random. C is the Challenger's probability of the task's text, and J is the rubric writer's
+probability of the rubric's text. Both are computed without preceding thoughts or searches
+(`tasks.likelihoods`), with d' in place of d in the opening prompt; J's prompt keeps the other
+evidence. The warehouse's `learnable_information.sql` computes I for the report.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from tasks.stage import Tables, rows_of
 from warehouse.schemas import Criterion, Document, Sample, Selection, Task
 from warehouse.store import Place
 
-ELEMENT = {"task": "task", "rubric": "rubrics"}  # of a reply, whose likelihood is computed
+ELEMENT = {"task": "task", "rubric": "rubrics"}  # the element of a reply that is scored, by role
 
 
 def measure_information(scope: Scope, place: Place, challenger: Player, pool: Pool) -> None:
-    """How likely the pool's tasks and rubrics are under their own documents and under others."""
+    """Store how likely the pool's tasks and rubrics are given their own documents and given
+    others."""
     run = scope.run
     cfg = scope.run.cfg
     roles = scope.roles
@@ -95,8 +97,8 @@ def _measure(
     tasks: Tables,
     **others: Tables,
 ) -> None:
-    """Store the likelihood, under `policy`, of the element that `role` writes. `others`: what its
-    prompts read besides the tasks."""
+    """Store the likelihood, under `policy`, of the element that `role` writes. `others`: tables
+    that its prompts read besides the tasks."""
     prompts = ask(
         place, role.prompt, values=dict(role.values), label=role.name, tasks=tasks, **others
     )
@@ -126,7 +128,7 @@ def openings(
     ask: Callable[..., Iterator[Row]],
     with_each: DocumentRows,
 ) -> Iterator[Row]:
-    """The Challenger's opening prompt of every chosen task, with each of its documents."""
+    """Yield the Challenger's opening prompt for every chosen task with each of its documents."""
     rows = list(with_each(tasks, near, drawn))
     for task, values in zip(rows, ask(rows, documents), strict=True):
         yield {
@@ -147,8 +149,8 @@ def rubric_prompts(
     ask: Callable[..., Iterator[Row]],
     with_each: DocumentRows,
 ) -> Iterator[Row]:
-    """The rubric writer's prompt of every chosen task that has a rubric, with each document in
-    the source's place."""
+    """Yield the rubric writer's prompt for every chosen task that has a rubric, with each document
+    in place of the source."""
     written = {
         row["task_id"]: row["judge_rollout_id"] for row in rubrics if row["criterion"] is not None
     }

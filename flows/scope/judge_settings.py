@@ -88,7 +88,7 @@ class JudgeSettings(Settings):
     )
 
     def screens_at(self, reasoning: bool) -> float:
-        """The temperature of gates and rubrics."""
+        """The temperature at which gates and rubrics are sampled."""
         if self.screening_temperature is not None:
             return self.screening_temperature
         if reasoning:
@@ -97,7 +97,7 @@ class JudgeSettings(Settings):
 
     @property
     def applied_gates(self) -> tuple[str, ...]:
-        """The ablation drops the quality gates; safety is not one of them."""
+        """The gates in use: the ablation drops the quality gates; safety is not one of them."""
         return tuple(gate for gate in self.gates if self.quality_gates or gate == "safety")
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Monitors of what rewards do not show: a grader that errs or is gamed."""
+"""Monitors for what rewards do not show: a grader that errs or is gamed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ UNTRUSTED = (
 
 
 def watch_canaries(scope: Scope, place: Place, tasks: Tables, rubrics: Tables) -> None:
-    """Grade canaries: answers of known verdict, made from rubrics. Raises Alarm if too many are
-    judged wrongly, or many more than at the same place in the run's first iteration."""
+    """Grade canaries: answers with known verdicts, made from rubrics. Raises Alarm if too many are
+    misjudged, or many more than at the same place in the run's first iteration."""
     cfg = scope.run.cfg
     if cfg.judge.canaries and list(rows_of(rubrics)):
         role = replace(
@@ -37,7 +37,7 @@ def watch_canaries(scope: Scope, place: Place, tasks: Tables, rubrics: Tables) -
 
 
 def watch_tasks(scope: Scope, iteration: Place, challenger: Player, pool: Pool) -> None:
-    """Raises Alarm if candidate tasks are empty or copies of each other, if too few pass the
+    """Raise Alarm if candidate tasks are empty or copies of each other, if too few pass the
     filter, or if too many pass that should not."""
     if not pool.scored:
         return

@@ -1,5 +1,5 @@
 """Read SCOPE's replies: the tags or lines that hold a task, a verdict or a rubric (`tasks.readers`
-parses both), and what is measured in every reply, also in a malformed one."""
+parses both), and the measurements taken of every reply, even a malformed one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PRIORITY = re.compile(r"priority\s*+=\s*+[\"'“”‘’]?\s*+(\w+)\s*+(?:[\"'
 _QUESTION = re.compile(r"</?question>", re.IGNORECASE)
 read_answer = partial(last_element, name="answer")
 read_verdict = partial(marked, name="score")  # 1 or 0
-# the same in lines
+# the same for replies in lines
 read_task_line = partial(lines.labelled, name="task")
 read_answer_line = partial(lines.labelled, name="answer")
 
 
 def read_task(reply: str) -> str:
-    """The task: all that its element says, without the tags of a `<question>` within it.
+    """The task: the whole text of its element, without the tags of a nested `<question>`.
 
     Raises Malformed for a missing or empty question element.
 
@@ -43,7 +43,7 @@ def read_task(reply: str) -> str:
 
 
 def passes(reply: str, read: Callable[[str], int]) -> bool:
-    """Whether a gate's verdict, which `read` finds, is 1."""
+    """Whether the verdict that `read` finds in a gate's reply is 1."""
     return read(reply) == 1
 
 
@@ -56,9 +56,9 @@ def read_rubric(
     in_lines: bool = False,
 ) -> list[Row]:
     """The criteria in order: criterion, priority, weight, position. Repeated criteria count once; a
-    criterion without a priority that we know has the lowest.
+    criterion without a known priority gets the lowest.
 
-    Raises Malformed below `min_criteria` or above `max_criteria`.
+    Raises Malformed for fewer criteria than `min_criteria` or more than `max_criteria`.
     """
     if in_lines:
         criteria = dict.fromkeys(lines.read_items(reply), PRIORITIES[-1])
@@ -81,7 +81,7 @@ def read_rubric(
 
 
 def _criteria(reply: str) -> list[Element]:
-    """The elements of the last rubric, or those that no rubric encloses."""
+    """The criterion elements of the last rubric, or all of them if there is no rubric element."""
     if "<rubrics" not in reply.lower():
         return elements(reply, "rubric")
     return elements(last_element(reply, "rubrics"), "rubric")
@@ -100,7 +100,8 @@ def _priority(element: Element) -> str:
 
 
 def measure_task(rollout: Rollout, prompt: PromptRow, *, in_lines: bool) -> Row:
-    """The parts of the format reward, and the source document with all that was retrieved."""
+    """The parts of the format reward, and as `evidence` the ids of the source document and of all
+    retrieved documents."""
     texts, searched = texts_and_searches(rollout)
     results = [result for turn in rollout["turns"] or [] for result in turn["results"] or []]
     retrieved = [document_id for result in results for document_id in result["document_ids"]]
@@ -116,8 +117,8 @@ def measure_task(rollout: Rollout, prompt: PromptRow, *, in_lines: bool) -> Row:
 
 
 def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str, in_lines: bool) -> Row:
-    """Its length, its searches, and the parts of the format reward, also of an answer that was
-    cut off."""
+    """The answer's length, the number of searches, and the parts of the format reward, even if the
+    answer was cut off."""
     texts, searched = texts_and_searches(rollout)
     read = read_answer_line if in_lines else read_answer
     form = solver_format(texts, searched, is_readable(read, rollout), thinks=not in_lines)
@@ -126,8 +127,7 @@ def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str, in_lines:
 
 
 def measure_gate(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The columns of a row of `gates` that a malformed reply has, too: which gate the prompt was
-    of."""
+    """The columns of a row of `gates` that even a malformed reply has: which gate was asked."""
     return {"gate": prompt["template"].removeprefix("gate_"), "kind": "model"}
 
 
@@ -139,5 +139,5 @@ def rubric_rows(rollout: Rollout, prompt: PromptRow, **allowed: Any) -> list[Row
 
 
 def measure_rubric(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The columns that a malformed rubric has, which is one row."""
+    """The columns of the single row of a malformed rubric."""
     return {"criterion_id": prompt["task_id"], "position": 0}

@@ -1,5 +1,5 @@
 """SCOPE's rewards, each a pure function of one rollout or one group, and the rows of `rewards` made
-from them, where every part of a reward is a component.
+from them, with every part of a reward as a component.
 
 Equation numbers are those of arXiv 2605.31433; eq. 1 is `tasks.scorers.rubric.share_met`.
 """
@@ -23,8 +23,8 @@ REWARDED_SEARCHES = 3  # the search reward saturates there (table 9)
 
 
 def length_factor(answer_tokens: int, settings: SolverReward) -> float:
-    """Eq. 7: 1 up to `length_soft` tokens, a cosine down to `length_floor` at `length_hard`, that
-    floor beyond.
+    """Eq. 7: 1 up to `length_soft` tokens, then a cosine decay to `length_floor` at `length_hard`,
+    and `length_floor` beyond.
 
     >>> [round(length_factor(n, SolverReward()), 4) for n in (1024, 1536, 2048, 9999)]
     [1.0, 0.525, 0.05, 0.05]
@@ -44,8 +44,8 @@ def length_factor(answer_tokens: int, settings: SolverReward) -> float:
 def challenger_reward(
     format_total: float, passed: bool, g_bar: float | None, weights: ChallengerReward
 ) -> float:
-    """Eq. 4: format, plus difficulty for tasks that pass the quality gates. A rollout without any
-    format earns nothing.
+    """Eq. 4: format, plus difficulty for tasks that pass the quality gates. A rollout whose format
+    reward is 0 earns nothing.
 
     >>> weights = ChallengerReward()
     >>> challenger_reward(1.0, True, 0.5, weights), challenger_reward(1.0, False, None, weights)
@@ -77,7 +77,7 @@ def solver_reward(
 
 
 def search_reward(num_searches: int) -> float:
-    """F.2: valid searches in all turns, paid up to three.
+    """F.2: the number of valid searches in all turns divided by three, at most 1.
 
     >>> search_reward(0), search_reward(3), search_reward(5)
     (0.0, 1.0, 1.0)
@@ -93,8 +93,7 @@ def challenger_format(
     *,
     thinks: bool = True,
 ) -> dict[str, float]:
-    """F.1: the mean of think, tool and structure; without think for prompts that ask for no
-    thoughts.
+    """F.1: the mean of think, tool and structure. Prompts that ask for no thoughts leave out think.
 
     >>> turns = ["<think>a</think><search>b</search>", "<task>c</task>"]
     >>> challenger_format(turns, [True, False], required_turns=1, has_task=True)["total"]
@@ -114,8 +113,9 @@ def solver_format(
     *,
     thinks: bool = True,
 ) -> dict[str, float]:
-    """F.2: the mean of think, tool (searches in all but the last turn, per such turn; 0 for a
-    single turn) and answer; without think for prompts that ask for no thoughts.
+    """F.2: the mean of think, tool and answer. Prompts that ask for no thoughts leave out think.
+
+    Tool is the share of the turns before the last that search; it is 0 for a single turn.
 
     >>> solver_format(["<think>a</think><answer>b</answer>"], [False], True)["tool"]
     0.0
@@ -202,8 +202,7 @@ def solver_rewards(
     settings: SolverReward,
     min_coverage: float,
 ) -> Iterator[Row]:
-    """Eq. 6 for every answer. Without enough verdicts g is 0; format and search are paid all the
-    same."""
+    """Eq. 6 for every answer. Without enough verdicts g is 0; format and search still count."""
     graded = grades(answers, rubrics, judgments, min_coverage)
     for answer in answers:
         grade = graded.get(answer["rollout_id"])
@@ -226,8 +225,8 @@ def solver_rewards(
 
 
 def _unanswered(answers: list[Answer], graded: dict[str, Grade]) -> str | None:
-    """The failure that left a task without a difficulty: of the engine that answers it, or of
-    the Judge's."""
+    """The engine failure, in answering or in judging, that left a task without a difficulty; None
+    if there was none."""
     failures = (
         graded[a["rollout_id"]].failed if a["rollout_id"] in graded else None for a in answers
     )
@@ -242,8 +241,8 @@ def _format_parts(form: dict[str, float]) -> dict[str, float]:
 
 
 def passing(tasks: list[Task], gates: Iterable[Gate]) -> set[str]:
-    """QG: ids of the tasks that pass every gate. A gate without a verdict is not passed; with no
-    gate at all, all pass."""
+    """QG: the ids of the tasks that pass every gate. A gate without a verdict is not passed;
+    without any gate, all tasks pass."""
     return {task["task_id"] for task in readable(tasks)} - {
         row["task_id"] for row in gates if not row["passed"]
     }

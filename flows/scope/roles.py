@@ -1,4 +1,4 @@
-"""SCOPE's roles: what each is asked, about which rows, with which limits, and how its reply is
+"""SCOPE's roles: what each is asked about which rows, with which limits, and how its reply is
 read."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Roles:
             dialogue=self._searching("solver", "answer", d.solver_turns, d.solver_prompt_tokens),
             values=hints,
         )
-        # outside training the Solver is told to answer when it does not
+        # outside training, a Solver that does not answer is told to
         insisting = self.solver.dialogue.model_copy(update={"insist_times": d.insist_times})
         self.screener = replace(self.solver, dialogue=insisting)  # l.23
         self.estimator = replace(  # l.10
@@ -202,7 +202,8 @@ class Roles:
 
 
 def rubric_form(judge: JudgeSettings) -> str:
-    """As many criteria as a rubric may have, a line each; the prompt begins the first one."""
+    """A regular expression for a rubric: one criterion per line, as many as a rubric may have. The
+    prompt begins the first one."""
     line = r"[^\n]{8,160}\n"
     return f" {line}(- {line}){{{judge.min_criteria - 1},{judge.max_criteria - 1}}}\n"
 
@@ -213,7 +214,7 @@ def rubric_form(judge: JudgeSettings) -> str:
 def propose(
     samples: list[Sample], documents: list[Document], *, model: str, limit: int
 ) -> Iterator[Row]:
-    """Challenger, algorithm 1 l.7: a source document, a task type, a number of search turns."""
+    """Challenger, Algorithm 1 l.7: a source document, a task type and a number of search turns."""
     cut = cut_documents(documents, model, limit)
     for sample in samples:
         yield {
@@ -227,7 +228,7 @@ def propose(
 def examine(
     tasks: list[Task], documents: list[Document], *, model: str, limit: int, gates: tuple[str, ...]
 ) -> Iterator[Row]:
-    """Quality gates, l.8: each gate is shown the task; the source gate also the document."""
+    """Quality gates, l.8: each gate sees the task; the source gate also sees the document."""
     cut = cut_documents(documents, model, limit)
     for task in readable(tasks):
         for gate in gates:
@@ -248,7 +249,7 @@ def write_rubric(
     model: str,
     limit: int,
 ) -> Iterator[Row]:
-    """Rubric writer, l.9: the task and every document behind it."""
+    """Rubric writer, l.9: every task that passed the gates, with every document behind it."""
     cut = cut_documents(documents, model, limit)
     passed = passing(tasks, gates)
     for task in readable(tasks):
@@ -263,7 +264,7 @@ def write_rubric(
 
 
 def tasks_with_rubric(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
-    """Solver, l.10: only the text of every task that has a rubric; no document, no criterion."""
+    """Solver, l.10: only the text of each task that has a rubric; no document, no criterion."""
     with_rubric = criteria_of(rubrics)
     return readable_tasks(task for task in tasks if task["task_id"] in with_rubric)
 
@@ -296,11 +297,12 @@ def show_answers_to_grader(
             }
 
 
-# ---- rows they share ----
+# ---- shared rows ----
 
 
 def cut_documents(documents: list[Document], model: str, limit: int) -> dict[str | None, Row]:
-    """Title and first tokens of each document, by its id, under the names that templates use."""
+    """Each document's title and its first `limit` tokens, by document id, under the names that
+    templates use."""
     return {
         d["document_id"]: {
             "title": d["title"] or "",

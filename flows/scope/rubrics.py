@@ -1,5 +1,5 @@
-"""Rubrics: the criteria of a task, what an answer's verdicts make of them, and answers of known
-verdict.
+"""Rubrics: a task's criteria, the grade that an answer's verdicts give, and answers whose verdicts
+are known.
 
 Axes: K criteria.
 """
@@ -25,8 +25,8 @@ def criteria_of(rubrics: list[Criterion]) -> Mapping[str, list[Criterion]]:
 
 @dataclass(frozen=True)
 class Grade:
-    """One answer's grade by its rubric: `g` is None if too few criteria have a verdict for the
-    answer to count; `failed` says why, if the judge gave no reply."""
+    """An answer's grade by its rubric. `g` is None if too few criteria have a verdict for the
+    answer to count; `failed` gives the reason if the judge never replied."""
 
     g: float | None
     num_met: int
@@ -37,11 +37,11 @@ class Grade:
 def grades(
     answers: list[Answer], rubrics: list[Criterion], judgments: list[Judgment], min_coverage: float
 ) -> dict[str, Grade]:
-    """The grade of every answer whose task has a rubric. An answer without text, or below
-    `min_coverage`, has no `g`.
+    """The grade of every answer whose task has a rubric. An answer without text, or with a coverage
+    below `min_coverage`, has no `g`.
 
-    A criterion that the judge could not be asked about counts neither way; an answer with too few
-    criteria left is `failed`. An unreadable verdict counts as not met.
+    A criterion that the judge could not be asked about counts neither for nor against; an answer
+    with too few remaining criteria is `failed`. An unreadable verdict counts as not met.
     """
     judged = {(j["rollout_id"], j["criterion_id"]): j for j in judgments if j["expected"] is None}
     criteria = criteria_of(rubrics)
@@ -76,8 +76,8 @@ def _grade(
 
 
 def canaries(rubrics: list[Criterion], tasks: list[Task], *, count: int) -> Iterator[Row]:
-    """Answers of known verdict, made of the criteria themselves: an answer that states all must
-    pass, and one that leaves a criterion out must fail it."""
+    """Answers with known verdicts, made from the criteria themselves: an answer that states all of
+    them must pass, and one that omits a criterion must fail it."""
     text = {task["task_id"]: task["text"] for task in tasks}
     known_verdicts = (
         (criteria, criterion, expected)
@@ -98,7 +98,7 @@ def canaries(rubrics: list[Criterion], tasks: list[Task], *, count: int) -> Iter
 
 
 def _statement(criterion: str) -> str:
-    """A criterion as an answer would state it: without its command verb.
+    """A criterion as an answer would state it: without its leading verb.
 
     >>> _statement("Provides Baba has craft lomicr .")
     'Baba has craft lomicr .'

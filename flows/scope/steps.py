@@ -1,4 +1,4 @@
-"""The steps that both of SCOPE's stages are made of, each a line or two of Algorithm 1."""
+"""The steps shared by SCOPE's two stages, each a line or two of Algorithm 1."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ DIFFICULTY_WINDOW = Query.beside(__file__, "difficulty_window")
 EVERY_TASK = Query.beside(__file__, "every_task")
 # why a moderate task is not kept
 NOT_NEEDED = ("another task of its document is kept", "target already met")
-# of `judge.rule_gates`, which may also name gates of the run's world
+# rules for `judge.rule_gates`, which may also name gates of the run's world
 RULES: dict[str, Callable[[str], bool]] = {"repeats": asks_nothing_twice}
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A run, its roles, and its corpus with the index. In the built-in world also an oracle of
-    verdicts, and one that tells which tasks are sound."""
+    """A run, its roles, and its corpus with the index. In the built-in world, also an oracle for
+    verdicts and one that knows which tasks are sound."""
 
     run: Run[Config]
     roles: Roles
@@ -100,7 +100,7 @@ class Pool:
     tasks: tuple[Table, ...] = ()
     rubrics: tuple[Table, ...] = ()
     selections: tuple[Table, ...] = ()
-    scored: tuple[ScoredTasks, ...] = ()  # one for each draw; none if tasks are given
+    scored: tuple[ScoredTasks, ...] = ()  # one per draw; none if tasks are given
     num_batches: int = 0  # a draw may be several batches
 
     def with_draw(self, num_batches: int, candidates: ScoredTasks, selections: Table) -> Pool:
@@ -127,7 +127,8 @@ def player_of(run: Run[Config], name: str, iteration: int) -> Player:
 
 
 def batches_before(scope: Scope) -> int:
-    """How many batches of documents the pools of the run drew that this run branches from."""
+    """How many batches of documents were drawn for the pools of the run that this run branches
+    from, up to the branching point."""
     branch = scope.run.cfg.branch
     if branch is None:
         return 0
@@ -142,10 +143,10 @@ def batches_before(scope: Scope) -> int:
 def sample_documents(
     scope: Scope, step: Place, size: int, skip: int, num_batches: int = 1
 ) -> Table:
-    """l.6 and l.20: batches of `size` documents, each with a task type and a number of search
-    turns, behind the first `skip` batches of the phase.
+    """l.6 and l.20: batches of `size` documents after the first `skip` batches of the phase. Each
+    document gets a task type and a number of search turns.
 
-    No document is drawn twice, in this iteration or a later one, before the corpus is used up.
+    No document is drawn twice, in this iteration or a later one, until the corpus is used up.
     """
     cfg = scope.run.cfg
     return sample(
@@ -171,11 +172,11 @@ def propose_tasks(
     group_size: int,
     num_answers: int,
 ) -> ScoredTasks:
-    """l.7-15 and l.21-23: propose tasks, gate them, write their rubrics, and see how the Solver
-    does.
+    """l.7-15 and l.21-23: propose tasks, gate them, write their rubrics, and test the Solver on
+    them.
 
-    `group_size` tasks for every sample, `num_answers` answers to every task, which the Solver gives
-    in the role `answering`.
+    There are `group_size` tasks per sample and `num_answers` answers per task; the Solver gives
+    them in the role `answering`.
     """
     run = scope.run
     roles = scope.roles
@@ -227,8 +228,8 @@ def propose_tasks(
 def gate(scope: Scope, step: Place, tasks: Table) -> tuple[Table, ...]:
     """l.8: quality gates QG, by the Judge and by a profile's rules: up to two tables of `gates`.
 
-    The ablation keeps only safety, if listed; without any gate there is no table. Raises ValueError
-    for a rule of a world that the run does not live in.
+    The ablation keeps only the safety gate, if it is listed; without any gate there is no table.
+    Raises ValueError for a rule of a world other than the run's.
     """
     run = scope.run
     judge = scope.run.cfg.judge
@@ -259,8 +260,7 @@ def rules_named(names: Sequence[str], world: World | None) -> dict[str, Callable
 
 
 def grade(scope: Scope, step: Place, *, answers: Table, rubrics: Tables, tasks: Tables) -> Table:
-    """l.11: one verdict for every criterion and answer; an unreadable one is requested once
-    more."""
+    """l.11: one verdict per criterion and answer; an unreadable verdict is requested once more."""
     role = scope.roles.grader
     prompts, rollouts = scope.run.sample(
         step, role, scope.run.model("grader"), answers=answers, rubrics=rubrics, tasks=tasks
@@ -271,7 +271,7 @@ def grade(scope: Scope, step: Place, *, answers: Table, rubrics: Tables, tasks: 
 def grade_canaries(
     scope: Scope, step: Place, role: Role, *, rubrics: Tables, tasks: Tables
 ) -> Table:
-    """Verdicts on answers that `role` makes from the rubrics, so that the truth is known."""
+    """Verdicts on answers that `role` makes from the rubrics and whose truth is therefore known."""
     prompts, rollouts = scope.run.sample(
         step, role, scope.run.model("grader"), rubrics=rubrics, tasks=tasks
     )
@@ -288,7 +288,7 @@ def _judgments(
     rubrics: Tables,
     answers: Tables,
 ) -> Table:
-    """The verdicts that are read from the rollouts of a grader's role."""
+    """The verdicts read from the rollouts of a grader's role."""
     return read_judgments(
         step,
         rollouts,
@@ -325,8 +325,8 @@ def keep_moderate(
 
 
 def given_pool(run: Run[Config], place: Place, given: GivenTasks, number: int, count: int) -> Pool:
-    """The baseline GRPO_data: the `number`-th draw of people's tasks with their rubrics. All are
-    kept."""
+    """The baseline GRPO_data: the `number`-th draw of human-written tasks with their rubrics, all
+    of them kept."""
     items = given.items(run.place.iteration(0).phase("given"), run.cfg.seed)
     tasks = given_tasks(place, items, number=number, count=count, seed=run.cfg.seed)
     return Pool(
@@ -373,8 +373,8 @@ def learn(
     settings: ChallengerSettings | SolverSettings,
     scored: ScoredTasks | ScoredAnswers,
 ) -> Player:
-    """l.17 and l.33: one GRPO update of a role, pi_ref = M0. The learning rate rises linearly
-    over its first steps."""
+    """l.17 and l.33: one GRPO update of a role, with pi_ref = M0. The learning rate rises linearly
+    over the role's first steps."""
     cfg = scope.run.cfg
     advantages = normalise(step, scored.rewards, scheme="zscore", spread=cfg.advantage_std)
     num_warmup_steps = int(cfg.warmup_ratio * settings.steps)
@@ -384,7 +384,7 @@ def learn(
 
 
 def warmed_up(num_updates: int, num_steps: int) -> float:
-    """The share of the learning rate in a role's next update: linear over the first `num_steps`.
+    """The factor on the learning rate in a role's next update: linear over the first `num_steps`.
 
     >>> [warmed_up(n, 2) for n in range(3)], warmed_up(0, int(0.03 * 20))
     ([0.5, 1.0, 1.0], 1.0)
