@@ -23,11 +23,11 @@ from tasks.training.grpo import GRPOSettings
 
 TaskType = Literal["general_qa", "finance_math", "multiple_choice"]
 TASK_TYPES: tuple[TaskType, ...] = ("general_qa", "finance_math", "multiple_choice")
-# what a plan assumes: rounds until a batch is full, and shares of the clusters of a round
+# what a plan assumes: rounds until a batch is full, and shares of a round's clusters
 ROUNDS = 1.3
 READABLE = 0.8  # have a question that can be read
 GROUNDED = 0.7  # have a question that is not answered without the documents
-STATED = 0.9  # of the answers to these, the share that can be read
+STATED = 0.9  # share of the answers to these that can be read
 
 
 class Models(profile.Models):
@@ -46,7 +46,7 @@ class Models(profile.Models):
 
 
 class Clusters(Settings):
-    """The dataset D of clusters and task types."""
+    """The dataset D: clusters of documents, and task types."""
 
     finance_corpus: str | None = Field(
         default=None,
@@ -147,7 +147,7 @@ class VerifierSettings(Settings):
 
 
 class Controls(Settings):
-    """Controls: could a gain come from other than right answers?"""
+    """Controls: could a gain come from something other than right answers?"""
 
     permuted: bool = Field(
         default=False, description="control: the rewards of a question's answers are permuted"
@@ -331,8 +331,8 @@ class Config(MethodSettings):
     @model_validator(mode="before")
     @classmethod
     def _asks_as_the_others_are_asked(cls, values: Any) -> Any:
-        """Settings that `asking` does not name are those of `dialogues`, unless it names prompts of
-        its own."""
+        """Settings missing from `asking` are taken from `dialogues`, unless `asking` names its own
+        prompts."""
         if not (isinstance(values, dict) and isinstance(values.get("asking"), dict)):
             return values
         if "prompts" in values["asking"]:  # other prompts have another form
@@ -451,7 +451,7 @@ class Config(MethodSettings):
         responder = role("responder", Lengths(documents, reply))
         verifier = role("verifier", Lengths(450, min(reply, 300)))
         judge = PlannedRole("judge", verifier.lengths)
-        # a file's questions can all be read, and none is asked without its context
+        # all questions of a file can be read, and none is asked without its context
         answered = clusters if self.given else GROUNDED * clusters
         sampled = [] if self.given else [questioner.conversations(clusters)]
         trained = [responder.conversations(groups, g)]

@@ -17,7 +17,7 @@ log = logging.getLogger("selfplay")
 
 @dataclass(frozen=True)
 class ClusteredCorpus:
-    """The documents of all clusters in use, and the clusters of each task type."""
+    """The documents of all clusters in use, and each task type's clusters."""
 
     documents: tuple[Table, ...]
     memberships: dict[str, Table]
@@ -33,10 +33,10 @@ def open_prepared(
 ) -> ClusteredCorpus:
     """Choose the clusters of every task type, and copy their documents into the run.
 
-    `corpus_of` maps task types to prepared corpora. Types that share a corpus get different
-    clusters, `per_type` each or, of a corpus that has fewer, equal shares; with `per_type` None,
-    each type gets all of them. Raises ValueError for a corpus that is missing, has no clusters or
-    fewer than types, and for two corpora that share a document.
+    `corpus_of` maps task types to prepared corpora. Task types that share a corpus get different
+    clusters: `per_type` each, or equal shares if the corpus has too few. If `per_type` is None,
+    each type gets all clusters. Raises ValueError for a corpus that is missing, has no clusters or
+    has fewer clusters than task types, and for two corpora that share a document.
     """
     corpora = {name: find_prepared(place.store, name) for name in corpus_of.values()}
     clusters = {name: open_clusters(place, name) for name in corpora}
@@ -56,7 +56,7 @@ def _divide(
     per_type: int | None,
     seed: int,
 ) -> dict[str, Table]:
-    """The clusters of every task type.
+    """The clusters of each task type.
 
     The numbers of a second corpus's clusters continue those of the first: with 100 clusters in
     the first corpus, cluster 0 of the second becomes number 100.
@@ -67,7 +67,7 @@ def _divide(
     memberships = {}
     num_taken = Counter[str]()
     for task_type, name in corpus_of.items():
-        # types that all get every cluster of a corpus share one table of them
+        # types that get all clusters of a corpus share one table
         label = task_type if per_type else f"of-{name}"
         memberships[task_type] = choose_clusters(
             place,

@@ -5,42 +5,45 @@ arXiv 2509.23863. The flow reads as Algorithm 1; `l.` numbers are its lines.
 
 Departures
 - Clusters are drawn in rounds, with equal shares of the task types, as in the released code. A
-  step's questions enter the history memory at its end.
-- The rule and the verifier see the answer that a reply states, as in the released code, and not the
-  whole reply; a reply that states none earns 0. The rule looks for the reference as whole words,
-  not as a mere substring, compares the letters of choices, and allows financial numbers 0.15%,
-  which in the paper only the verifier's prompt does (`flows.spell.rules`).
-- A majority is more than half of all votes: a tie is a no, and so is an unreadable vote; a vote
-  that an engine failed to sample does not count. An answer without a readable vote is judged by the
-  rule alone, and its votes are not trained on.
+  step's questions enter the history memory at the end of the step.
+- The rule and the verifier see only the answer that a reply states, as in the released code, and
+  not the whole reply; a reply that states no answer earns 0. The rule looks for the reference as
+  whole words, not as a mere substring, compares multiple-choice answers by their letters, and
+  allows financial numbers a relative error of 0.15%, which in the paper only the verifier's prompt
+  does (`flows.spell.rules`).
+- A majority is more than half of all votes: a tie counts as a no, and so does an unreadable vote. A
+  vote that an engine failed to sample does not count. An answer without a readable vote is judged
+  by the rule alone, and its votes are not trained on.
 - The loss is a mean over the tokens of all roles, as in the released code. Eq. 12 divides by the
   tokens of a group; eq. 10 gives the roles equal weights (`equal_roles`).
-- Prompts are worded for this project. The set `paper` asks for what the paper's do. In our set
-  `english` all responders reason step by step (in the paper, of financial mathematics alone) and
-  answer as shortly as they can, a question joins several documents (the paper: all) and cannot be
-  answered without them, and the verifier has three more grounds for a no. In both sets the verifier
-  sees the options of a choice.
-- The memory knows a choice by its option's text, not by its letter.
-- Without votes of several verifiers ("w/o majority voting"), the responder is paid by the first
-  vote; groups of votes are selected and rewarded by the majority all the same.
-- With an external judge (table 4), the filter by grounding still uses the rule.
-- DocMath-Eval's rule, which ignores scales and some signs, and a judge score it; short-context
-  benchmarks are asked for a box or a letter, since the paper does not say how.
-- Advantages divide by the population standard deviation (`advantage_std`).
+- Prompts are worded for this project. The set `paper` makes the same requests as the paper's
+  prompts. In our set `english`, all responders reason step by step (in the paper, only those of
+  financial mathematics) and answer as briefly as they can; a question combines several documents
+  (in the paper, all of them) and cannot be answered without them; and the verifier has three
+  further reasons for a no. In both sets the verifier sees the options of a multiple-choice
+  question.
+- The memory stores a multiple-choice answer as its option's text, not as its letter.
+- Without majority voting ("w/o majority voting"), the responder is rewarded by the first vote;
+  groups of votes are still selected and rewarded by the majority.
+- With an external judge (table 4), the grounding filter still uses the rule.
+- DocMath-Eval is scored by its own rule, which ignores scales and some signs, and by a judge. The
+  prompts of short-context benchmarks ask for a boxed answer or a letter, because the paper does not
+  specify a format.
+- Advantages are divided by the population standard deviation (`advantage_std`).
 - A batch has N groups whose rewards differ; Algorithm 1 counts all answered groups and filters
-  afterwards. One that is short of them is an error or, by `sampling.short_batch`, smaller; it is
-  never padded.
+  afterwards. A batch with fewer groups is an error or, with `sampling.short_batch`, just smaller;
+  it is never padded.
 As in the released code, but not in the paper
-- A solvable question whose answer the memory already has does not enter it, and new documents avoid
-  those in memory.
-- An unreadable vote costs 1 (eq. 5: 0 or 1).
-- A question costs its questioner nothing if its answer is too long, if it asks for financial
-  mathematics and its answer is not one number other than 0, or if the reply was cut off while
-  thinking (eq. 7: -1 for any error of form).
-- In a step with fewer usable groups of votes than N / G the verifier is not updated (section 3.3
+- A solvable question whose answer is already in the memory is not added to it, and new documents
+  avoid those already in the memory.
+- An unreadable vote is rewarded with -1 (eq. 5: 0 or 1).
+- The questioner is not penalised for a question whose answer is too long, for a question of
+  financial mathematics whose answer is not a single nonzero number, or for a reply that was cut off
+  while thinking (eq. 7: -1 for any format error).
+- In a step with fewer than N / G usable groups of votes, the verifier is not updated (section 3.3
   takes as many as there are questions).
-- Unusable questions for the questioner's batch are drawn for each task type; what one type lacks is
-  taken from the next.
+- Unusable questions for the questioner's batch are drawn per task type; if one type has too few,
+  the rest come from the next type.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ SHORT_BATCH = (
 
 @dataclass(frozen=True)
 class State:
-    """What a step leaves to the next.
+    """What one step passes on to the next.
 
     The policy, the history memory, the number of rounds so far, and the rounds of the last step.
     """
@@ -181,7 +184,7 @@ def questioner_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -
         seed=cfg.seed,
         label="questioner",
     )
-    within: tuple[str, ...] = ()  # all of the batch are one group
+    within: tuple[str, ...] = ()  # the whole batch is one group
     if cfg.questioner.advantage_per_type:
         within = ("group_id",)
     return normalise(
@@ -196,7 +199,7 @@ def questioner_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -
 
 
 def verifier_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -> Table:
-    """Eq. 8: advantages within the votes on each of N / G answers.
+    """Eq. 8: advantages within the group of votes on each of N / G answers.
 
     The majority of the votes agrees with the rule, and is neither narrow nor unanimous.
     """

@@ -1,7 +1,7 @@
 """Scores on questions that are never trained on, and the difficulty of those that are.
 
-Held-out questions are answered as in appendix E.2: n answers each, pass@k, contexts cut to fit. The
-difficulty is that of an iteration's own questions for a fixed responder (figure 4).
+Held-out questions are answered as in appendix E.2: n answers each, pass@k, contexts truncated to
+fit. Difficulty is measured on an iteration's own questions with a fixed responder (figure 4).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ QUESTIONS = "questions of the iteration"
 
 
 def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
-    """Evaluate on every benchmark, at every input limit.
+    """Evaluate on every benchmark at every input limit.
 
-    Before the first iteration also with the baselines' prompts.
+    Before the first iteration, also evaluate with the baselines' prompts.
     """
     cfg = spell.run.cfg.evaluation
     score_benchmarks(spell.run, iteration, player)
@@ -57,8 +57,8 @@ def score_questions(
 ) -> None:
     """Answer every question n times, with prompts of at most `limit` tokens.
 
-    An answer is right by the rule or, if one is configured, by the judge. The labels of the tables
-    name the questions unless they are the first of the run's benchmarks.
+    An answer is right if the rule accepts it or, if a judge is configured, if the judge does. Table
+    labels name the questions, except for the run's first benchmark.
     """
     run = spell.run
     cfg = run.cfg.evaluation
@@ -77,7 +77,7 @@ def score_questions(
     compare = covers
     world = run.world
     if world is not None and world.compare is not None and questions.name == world.benchmark:
-        compare = world.compare  # knows the truth
+        compare = world.compare  # which knows the truth
     responses = answer(
         run,
         place,
@@ -114,8 +114,8 @@ def score_questions(
 def probe_questions(spell: Spell, iteration: Place, rounds: tuple[Round, ...]) -> None:
     """Measure how hard the well-formed questions of a step are for the fixed responder.
 
-    It sees the same documents as the responder that is trained. Questions without answers are not
-    measured.
+    The fixed responder sees the same documents as the trained one. Questions without answers are
+    not measured.
     """
     num_answers = spell.run.cfg.evaluation.probe_answers
     if not num_answers or spell.has_no_answers:

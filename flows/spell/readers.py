@@ -1,8 +1,8 @@
 """Read SPELL's replies: the keys of a question, the statement of an answer, the vote.
 
-`tasks.readers` parses JSON, letters, numbers, statements and verdicts. A well-formed question that
-cannot be used (its answer too long, no single number, cut off while thinking) is dropped without
-penalty: its reason is one of `NO_PENALTY`.
+`tasks.readers` parses JSON, letters, numbers, statements and verdicts. Some unusable questions (the
+answer is too long or not a single number, or the reply was cut off while thinking) are dropped
+without penalty: their reason is one of `NO_PENALTY`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_questioner(
     """The question in a rollout.
 
     Raises Malformed as `read_question` does and, without penalty, for an answer of more than
-    `most_words` words and a reply cut off inside its thinking.
+    `most_words` words and for a reply that was cut off while thinking.
     """
     reply = rollout["reply"] or ""
     if in_lines:
@@ -63,7 +63,7 @@ def read_questioner(
 
 
 def read_short(reply: str, *, read: Callable[[str], str], most_words: int | None) -> str:
-    """The answer that `read` finds. Raises Malformed for one of more than `most_words` words."""
+    """The answer that `read` finds. Raises Malformed if it has more than `most_words` words."""
     answer = read(reply)
     if most_words is not None and len(answer.split()) > most_words:
         raise Malformed(f"more than {most_words} words")
@@ -78,9 +78,9 @@ def measure_reply(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
 def read_question(reply: str, task_type: str, length: Callable[[str], int]) -> Row:
     """The last JSON object of a reply: text, reference, answer_type, and options for a choice.
 
-    `length` counts tokens. Raises Malformed: no object, a key missing or of another type, a letter
-    that is none, options that are not four different texts; and, without penalty, what `NO_PENALTY`
-    names.
+    `length` counts tokens. Raises Malformed if there is no object, if a key is missing or has the
+    wrong type, if a letter is not A to D, or if the options are not four different texts; and,
+    without penalty, for the reasons in `NO_PENALTY`.
 
     >>> read_question('so { "question": "Who?", "answer": "Ada" }', "general_qa", len)["reference"]
     'Ada'
@@ -107,7 +107,8 @@ def read_question(reply: str, task_type: str, length: Callable[[str], int]) -> R
 
 
 def text_of(keys: dict[str, Any], key: str) -> str:
-    """The text under a key; an answer or option may be a number. Raises Malformed for none."""
+    """The text under a key; an answer or option may be a number. Raises Malformed if there is
+    none."""
     value = keys.get(key)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if is_number and key != "question":
@@ -129,7 +130,7 @@ def options_of(keys: dict[str, Any]) -> list[str]:
 
 
 def single_number(answer: str) -> bool:
-    """One number that is finite and not zero, written as a number: no fraction, sum or power.
+    """Whether an answer is one finite nonzero number, and not a fraction, sum or power.
 
     >>> single_number("$1,250"), single_number("0"), single_number("12 or 13"), single_number("2/3")
     (True, False, False, False)

@@ -1,8 +1,8 @@
 """SPELL's rewards, and the rows of `rewards` made from them.
 
 A function named `*_reward` computes one of the paper's equations from the values of one group; one
-named `*_rewards` yields a row for each reply of a role, in which every part of its reward is a
-component. Equation numbers are those of the paper (appendix E for 12).
+named `*_rewards` yields a row for each reply of a role, with every part of the reward as a
+component. Equation numbers are the paper's (eq. 12 is in appendix E).
 
 Suffixes: V votes on an answer, G answers to a question. `None` is a vote that could not be read;
 one that was never sampled is left out.
@@ -60,7 +60,7 @@ def majority_share(vote_V: Sequence[int | None]) -> float | None:
 def verifier_reward(vote: int | None, verdict: int) -> float:
     """Eq. 5: 1 for a vote that agrees with the majority's verdict, else 0.
 
-    A vote that could not be read costs 1.
+    A vote that could not be read gets -1.
 
     >>> verifier_reward(1, 1), verifier_reward(0, 1), verifier_reward(None, 1)
     (1.0, 0.0, -1.0)
@@ -71,10 +71,10 @@ def verifier_reward(vote: int | None, verdict: int) -> float:
 
 
 def verifier_rewards(votes: list[Vote], responded: list[Reward]) -> Iterator[Row]:
-    """Eq. 5 for every vote, grouped by the answer that it is on.
+    """Eq. 5 for every vote, grouped by the answer that it judges.
 
-    The components hold the measures by which groups are chosen (section 3.3). Votes on an answer
-    without a readable vote are unscorable.
+    The components hold the measures by which groups are chosen (section 3.3). If none of an
+    answer's votes is readable, all of them are unscorable.
     """
     rule_of = {row["rollout_id"]: row["components"]["rule"] for row in responded}
     for rollout_id, group in rows_by("rollout_id", votes).items():
@@ -117,8 +117,8 @@ def responder_rewards(
 ) -> Iterator[Row]:
     """Eq. 6 for every answer; a malformed answer earns 0.
 
-    `judged` holds an external judge's votes, which replace the rule's, except where the judge gave
-    no reply. Without `majority_vote` the first vote is the verdict.
+    `judged` holds an external judge's votes, which replace the rule's matches except where the
+    judge gave no reply. Without `majority_vote`, the first vote is the verdict.
     """
     rule_of = {match["rollout_id"]: int(match["matched"] or 0) for match in matches}
     rule_of |= {vote["rollout_id"]: vote["vote"] or 0 for vote in sampled(judged)}
@@ -168,7 +168,8 @@ def questioner_rewards(
 ) -> Iterator[Row]:
     """Eq. 7 for every question.
 
-    Unscorable, dropped without penalty: `NO_PENALTY`, what was not sampled, prompts over the limit.
+    A question is unscorable, and dropped without penalty, for the reasons in `NO_PENALTY`, if it
+    was not sampled, or if its prompt is over the limit.
     """
     answers_of = rows_by("task_id", answers)
     responded_of = rows_by("task_id", responded)
@@ -199,14 +200,14 @@ def questioner_rewards(
             why = _not_answered(task_answers)
         else:
             reward = questioner_reward(r_bar, settings)
-        group = None  # compared with the questions of the whole batch
+        group = None  # compared with all questions of the batch
         if settings.advantage_per_type:
             group = task["task_type"]
         yield scored(task, reward, components, group=group, score=r_bar, unscorable=why)
 
 
 def _dropped_without_penalty(task: Task, settings: QuestionerSettings) -> str | None:
-    """The reason of a malformed question that costs the questioner nothing; None if it does."""
+    """Why a malformed question is not penalised; None if it is."""
     reason = task["malformed"]
     if reason in NO_PENALTY or reason in NOT_SAMPLED or not settings.format_penalty:
         return reason

@@ -1,9 +1,9 @@
-"""Questions of a file train the responder, and nobody asks or votes: the baseline RLVR (appendix
-E.5), or questions of your own.
+"""Train the responder alone on the questions of a file, without questioner or verifier: the
+baseline RLVR (appendix E.5), or training on your own questions.
 
-Departures: where a file has second answers, the rule decides whether they equal the first;
-`selfplay ask --twice --judge MODEL` asks a model before it writes the file, as the paper does. A
-file may have no answers: then the majority of a question's answers is its reference, as in TTRL.
+Departures: if a file has second answers, the rule decides whether they equal the first ones;
+`selfplay ask --twice --judge MODEL` has a model decide this before the file is written, as in the
+paper. A file may have no answers: a question's reference is then its majority answer, as in TTRL.
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ SAME_ANSWER = Query.beside(__file__, "same_answer")
 
 @dataclass(frozen=True)
 class FixedQuestions:
-    """The questions of a file, which of them are trained on, and their contexts.
+    """The questions of a file with their contexts, and which of them are trained on.
 
-    The context of each question is a cluster of one document.
+    Each question's context is a cluster of one document.
     """
 
     tasks: Table
     kept: Table
-    num_questions: int  # that are trained on
+    num_questions: int  # the number that are trained on
     corpus: ClusteredCorpus
     has_answers: bool
 
     @classmethod
     def open(cls, run: Run[Config], place: Place, file: str) -> FixedQuestions:
-        """Read a file, and leave out questions whose `second_answer` differs.
+        """Read a file and leave out questions whose `second_answer` differs from the first.
 
         Questions without contexts get passages of the run's corpus. Raises ValueError if there is
-        no such file, if it has fewer questions than are to be used, or if some of its questions
-        have an answer and others have none.
+        no such file, if it has too few questions, or if only some of its questions have an answer.
         """
         cfg = run.cfg
         documents = None

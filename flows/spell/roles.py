@@ -1,4 +1,4 @@
-"""SPELL's roles: what each is asked, about which rows, and how its reply is read.
+"""SPELL's roles: what each is asked about which rows, and how its reply is read.
 
 One policy plays the questioner, the responder and the verifier.
 """
@@ -45,7 +45,7 @@ MARKUP = 32  # tokens of a chat template around one message
 class Roles:
     """The roles of one configuration.
 
-    The judge replaces the rule in an ablation; the examiner judges held-out answers.
+    In an ablation, the judge replaces the rule. The examiner judges held-out answers.
     """
 
     def __init__(self, cfg: Config) -> None:
@@ -112,7 +112,7 @@ class Roles:
         )
 
     def _questioner(self, cfg: Config, dialogues: Dialogues) -> Role:
-        """The questioner, asked by `dialogues`."""
+        """The questioner, asked as `dialogues` says."""
         folder = prompt_folder(home(type(cfg)), dialogues.prompts)
         template = templates(cfg, dialogues.prompts)
         return Role(
@@ -145,11 +145,11 @@ class Roles:
     ) -> Role:
         """The responder on held-out tasks, with prompts of at most `input_tokens`.
 
-        A `baseline` has prompts of its own.
+        A `baseline` has its own prompts.
         """
         prompts = self.responder.templates
         sampling = self.responder.sampling
-        # contexts are cut to fit, so no prompt is refused for its length
+        # contexts are truncated to fit, so no prompt is refused for its length
         dialogue = self.responder.dialogue.model_copy(update={"prompt_tokens": None})
         if baseline is not None:
             template = templates(cfg, baseline.prompts)
@@ -178,10 +178,10 @@ def propose(
     *,
     document: Template,
 ) -> Iterator[Row]:
-    """Questioner, l.9: the sample's new documents, remembered pairs, and the documents of these.
+    """Questioner, l.9: the sample's new documents, the remembered pairs of its cluster and task
+    type, and the documents of these pairs.
 
-    Documents come in the order of the corpus. The pairs are those of the sample's cluster and task
-    type.
+    Documents are in corpus order.
     """
     memory_of = rows_by("cluster", memory)
     for sample in samples:
@@ -204,7 +204,7 @@ def propose(
 
 
 def guess(tasks: list[Task], *, empty: str) -> Iterator[Row]:
-    """Grounding filter, l.11: the question with no document. The context says that it is empty."""
+    """Grounding filter, l.11: the question without a document. `empty` stands for the context."""
     for task in readable(tasks):
         yield {**question_of(task), "context": empty}
 
@@ -219,8 +219,8 @@ def respond(
 ) -> Iterator[Row]:
     """Responder, l.15: the question, and all documents of its cluster.
 
-    Those that the questioner did not see are distractors. Questions that were answered without a
-    document are not asked.
+    Documents that the questioner did not see are distractors. Questions that were answered rightly
+    without documents are left out.
     """
     ungrounded = {match["task_id"] for match in closed_book if match["matched"]}
     cluster_of: dict[str | None, int] = {row["document_id"]: row["cluster"] for row in memberships}
@@ -244,8 +244,8 @@ def respond_held_out(
 ) -> Iterator[Row]:
     """The responder on held-out tasks.
 
-    The middle of a context is cut out so that the prompt, with chat markup, has at most about
-    `limit` tokens of `model`.
+    The middle of a context is cut out to keep the prompt, with chat markup, to about `limit` tokens
+    of `model`.
     """
     text_of: dict[str | None, str] = {row["document_id"]: row["text"] for row in contexts}
     template_of = {template.name: template for template in templates}
@@ -258,7 +258,7 @@ def respond_held_out(
 
 
 def question_of(task: Task) -> Row:
-    """Ids and what a responder may see of a task: never its reference."""
+    """A task's ids and the parts that a responder may see, never the reference."""
     return {
         "task_id": task["task_id"],
         "task_type": task["task_type"],
@@ -269,9 +269,9 @@ def question_of(task: Task) -> Row:
 
 
 def show(document: Template, documents: list[Document]) -> str:
-    """Documents as one context.
+    """The documents as one context.
 
-    They are neutralised again, harmlessly, when the prompt is rendered.
+    They are neutralised a second time when the prompt is rendered, which is harmless.
     """
     shown = (document.render(title=row["title"] or "", text=row["text"]) for row in documents)
     return "".join(shown).strip()

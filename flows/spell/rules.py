@@ -1,7 +1,7 @@
 """R_rule: whether an answer contains the reference, by a rule for each task type.
 
-A rule that cannot tell raises Malformed. Departure: the reference must be in the answer as whole
-words. "12" is a substring of "1200", "no" of "I do not know".
+A rule that cannot decide raises Malformed. Departure: the answer must contain the reference as
+whole words, since "12" is a substring of "1200" and "no" of "I do not know".
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tasks.readers.numbers import same_number
 from tasks.readers.words import holds
 from tasks.scorers.accepted import accepted
 
-TOLERANCE = 0.0015  # relative, of the reference
+TOLERANCE = 0.0015  # relative to the reference
 
 
 def covers(task: Row, answer: str) -> bool:
-    """Cover exact match by the task's type: `compare` of the stage `match`.
+    """Cover exact match, by a rule for the task's type; serves as `compare` in the stage `match`.
 
     Raises Malformed for an answer that has no letter, or no number, where the type needs one.
 
@@ -39,10 +39,10 @@ def covers(task: Row, answer: str) -> bool:
 
 
 def covers_some(task: Row, answer: str, *, misses: float) -> bool:
-    """A rule that misses the right answers to a share of the questions.
+    """A rule that rejects right answers to a share of the questions.
 
-    So does a rule in a world where answers are often worded unlike the reference. The question's
-    text decides whether it is one of these.
+    It imitates a rule in a world where answers are often worded differently from the reference. A
+    question's text determines whether it is one of these questions.
 
     >>> task = {"text": "Who?", "task_type": "general_qa", "reference": "Ann"}
     >>> [covers_some(task, "Ann", misses=share) for share in (0.0, 1.0)]
@@ -54,5 +54,5 @@ def covers_some(task: Row, answer: str, *, misses: float) -> bool:
 
 
 def is_readable(task: Row, answer: str) -> bool:
-    """A control: every answer that could be read counts as right."""
+    """A control: every readable answer counts as right."""
     return True

@@ -1,4 +1,4 @@
-"""What a step of SPELL is made of: rounds of questions, answers and votes.
+"""The parts of a SPELL step: rounds of questions, answers and votes.
 
 Rounds are played until enough groups of answers have contrast.
 """
@@ -42,10 +42,11 @@ class Spell:
 
     @property
     def rule(self) -> Compare:
-        """R_rule. In the control `readable` any readable answer is right; with `rule_misses` some
-        right answers are not seen.
+        """R_rule. In the control `readable`, any readable answer is right; with `rule_misses`, some
+        right answers are rejected.
 
-        Answers that are compared with each other are right if they have the same words.
+        Without reference answers, answers are compared with their majority and are right if they
+        have the same words.
         """
         if self.run.cfg.controls.readable:
             return is_readable
@@ -55,16 +56,16 @@ class Spell:
 
     @property
     def grounding_rule(self) -> Compare:
-        """What finds a question answered without documents. The control `readable`, which is about
-        what the responder is paid for, does not change it."""
+        """The rule that decides whether a question was answered without documents. The control
+        `readable` does not change it, since that concerns only the responder's rewards."""
         if self.run.cfg.controls.rule_misses:
             return partial(covers_some, misses=self.run.cfg.controls.rule_misses)
         return covers
 
     @property
     def has_no_answers(self) -> bool:
-        """Whether the questions come from a file without answers: the reference of a question is
-        then the majority of its own answers."""
+        """Whether the questions come from a file without answers; a question's reference is then
+        its own majority answer."""
         return self.fixed_questions is not None and not self.fixed_questions.has_answers
 
     @classmethod
@@ -102,7 +103,7 @@ class Votes:
 
 @dataclass(frozen=True)
 class Rewards:
-    """Each role's rewards in a round; the verifier's are one table, or none without a verifier."""
+    """Each role's rewards in a round; the verifier has one table, or none if it is disabled."""
 
     questioner: Table
     responder: Table
@@ -111,9 +112,9 @@ class Rewards:
 
 @dataclass(frozen=True)
 class Round:
-    """Questions with their answers, votes, and all roles' rewards and rollouts.
+    """Questions with their answers and votes, and all roles' rewards and rollouts.
 
-    `groups` says which questions have a group of answers that the batch takes.
+    `groups` says for which questions the batch takes the group of answers.
     """
 
     questions: Questions
@@ -127,7 +128,8 @@ class Round:
 def open_corpus(run: Run[Config]) -> ClusteredCorpus:
     """The dataset D of Algorithm 1: clusters of documents for every task type.
 
-    They are prepared, or those of the run's world. Raises ValueError for a world without clusters.
+    They come from prepared corpora or from the run's world. Raises ValueError for a world without
+    clusters.
     """
     cfg = run.cfg
     world = world_of_corpus(run, cfg.corpus)
@@ -154,10 +156,10 @@ def play_round(
 ) -> Round:
     """l.7-24 for `clusters_per_round` clusters.
 
-    `earlier` are the rounds of this step; `num_before` rounds were played since the run began.
+    `earlier`: the earlier rounds of this step. `num_before`: rounds played since the run began.
     """
     cfg = spell.run.cfg
-    number = len(earlier) + 1  # of this round in its step, in labels
+    number = len(earlier) + 1  # of this round within its step, for labels
     # l.7-10
     questions = ask_questions(spell, step, player, memory, num_before, number)
     tasks = questions.tasks
@@ -197,7 +199,7 @@ def play_round(
         earlier=tuple(r.groups for r in earlier),
         label=f"round-{number}",
     )
-    # an update takes no rollouts of a role that it does not train
+    # an update takes no rollouts of a role that is not trained
     question_rollouts = questions.rollouts if cfg.questioner.trained else ()
     vote_rollouts = votes.rollouts if cfg.verifier.trained else ()
     rollouts = (*question_rollouts, responses.rollouts, *vote_rollouts)
@@ -207,7 +209,8 @@ def play_round(
 def ask_questions(
     spell: Spell, step: Place, player: Player, memory: Table | None, num_before: int, number: int
 ) -> Questions:
-    """l.7-10: the questioner's questions; in the baseline RLVR the next draw of fixed ones."""
+    """l.7-10: the questioner's questions; in the baseline RLVR, the next draw of fixed
+    questions."""
     cfg = spell.run.cfg
     label = f"round-{number}"
     if spell.fixed_questions is not None:
@@ -290,7 +293,7 @@ def judge_externally(
 ) -> tuple[Table, ...]:
     """Another model's verdict on every answer: one table, or none if the role has no model.
 
-    The role `judge` replaces the rule (table 4), the role `examiner` adds to it (table 5).
+    The role `judge` replaces the rule (table 4); the role `examiner` complements it (table 5).
     """
     model = spell.run.models.get(role.name)
     if model is None:
@@ -311,7 +314,7 @@ def score_round(
 ) -> Rewards:
     """l.18: the rewards of all roles, eq. 4-7.
 
-    Those of questions and votes follow from those of the answers.
+    The rewards of questions and votes are derived from those of the answers.
     """
     cfg = spell.run.cfg
     judged = judge_externally(
@@ -348,16 +351,16 @@ def score_round(
                 label=f"verifier-{number}",
             ),
         )
-    # the control permutes what the responder is trained on; other roles' rewards stay true
+    # the control permutes the responder's rewards alone; other roles' rewards use the true ones
     trained = permuted(spell.run, step, cfg.controls, responder, f"responder-{number}-permuted")
     return Rewards(questioner, trained, verifier)
 
 
 def watch_rounds(spell: Spell, step: Place, player: Player, rounds: Sequence[Round]) -> None:
-    """Stop before an update that a reward or a filter misleads.
+    """Stop before an update that a reward or a filter would mislead.
 
-    An alarm is raised if questions are empty or copies, or should not have passed, or if, where the
-    truth is known, references are wrong, votes err or wrong answers are rewarded.
+    Raises Alarm if questions are empty or copies or should not have passed, or, where the truth is
+    known, if references are wrong, votes err or wrong answers are rewarded.
     """
     # no world knows the truth about fixed questions
     world = spell.run.world if spell.fixed_questions is None else None

@@ -1,11 +1,12 @@
 """Questions about a corpus, written once by any model, to be reviewed, edited and trained on.
 
-The rounds are SPELL's: the questioner is asked about clusters of documents, and what it replies is
-read into `tasks`. A question is taken if its answer stands in what the questioner was shown, and if
-no other question has the same words.
+The rounds are SPELL's: the questioner is asked about clusters of documents, and its replies are
+read into `tasks`. A question is taken if its answer occurs in the documents that the questioner was
+shown, and if no other question has the same words.
 
-Or the writer answers its questions, too, from all documents of the cluster, and a question is taken
-if both answers are equal: how the baseline RLVR is synthesised (appendix E.5).
+Alternatively, the writer also answers its own questions, from all documents of the cluster, and a
+question is taken if both answers are equal. This is how the data of the baseline RLVR is
+synthesised (appendix E.5).
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ NOT_NEEDED = "there are enough questions"
 AGAIN = "asked before"
 BOTH_SIDES = "about documents that are held out and others"
 MOST_LAPS = 4  # how often a cluster is asked about, at most
-FEW = 0.05  # of a round's replies: a writer that gives fewer questions is not asked again
+FEW = 0.05  # share of a round's replies; a writer that gives fewer questions is not asked again
 GAVE_FEW = f"fewer than {FEW:.0%} of its last replies gave a new question that can be used"
 ASKED_ALL = f"it was asked about everything {MOST_LAPS} times"
 
 
 @dataclass
 class QuestionLists:
-    """The questions taken so far, those about documents that are held out, why the others were not
-    taken, and why there are fewer than were wanted, if so."""
+    """The questions taken so far, those about held-out documents, why the others were dropped, and,
+    if there are fewer questions than wanted, the reason."""
 
     questions: list[Row] = field(default_factory=list)
     held_out: list[Row] = field(default_factory=list)
@@ -61,18 +62,19 @@ class QuestionLists:
 
     @property
     def num_asked(self) -> int:
-        """Questions that the writer gave: taken, held out and dropped."""
+        """The number of questions that the writer gave: taken, held out and dropped."""
         return len(self.questions) + len(self.held_out) + self.dropped.total()
 
     @property
     def num_usable(self) -> int:
-        """Good questions, even if there were enough on their side already."""
+        """The number of good questions, including those that were dropped because there were
+        already enough."""
         return len(self.questions) + len(self.held_out) + self.dropped[NOT_NEEDED]
 
 
 @dataclass(frozen=True)
 class SecondAnswers:
-    """What the writer answered, for each question on which both of its answers are equal."""
+    """The writer's second answers, for the questions on which both of its answers are equal."""
 
     answer_of: dict[str, str]
     context_of: dict[str, str]  # all documents of the question's cluster
@@ -81,13 +83,13 @@ class SecondAnswers:
 def write_questions(
     run: Run[Config], count: int, num_held_out: int = 0, *, twice: bool = False
 ) -> QuestionLists:
-    """Ask rounds of `sampling.clusters_per_round` clusters until `count` questions are taken, and
-    `num_held_out` about documents that none of the others is about.
+    """Ask about rounds of `sampling.clusters_per_round` clusters until `count` questions are taken,
+    and `num_held_out` more about documents that none of the others uses.
 
-    With `twice` the writer answers each question from all documents of its cluster, and only those
-    are taken where `models.judge`, or without one the rule, finds both answers equal.
+    With `twice`, the writer also answers each question from all documents of its cluster, and a
+    question is taken only if `models.judge`, or without one the rule, finds both answers equal.
 
-    Stops before that after a round that gives next to none, and when every cluster was asked
+    Stops early after a round that gives almost no questions, and once every cluster has been asked
     about `MOST_LAPS` times.
     """
     spell = Spell.prepare(run)
@@ -115,8 +117,9 @@ def write_questions(
 
 
 def is_held_out(documents: Iterable[Document], share: float) -> bool | None:
-    """Whether questions about these documents are held out: of all documents a `share`, by a hash
-    of their names, with all their pieces. None if some are and others are not.
+    """Whether questions about these documents are held out; None if only some of them are.
+
+    A hash of their names holds out a `share` of all documents, each with all its pieces.
 
     >>> town = {"document_id": "Arvel, piece 2", "piece_of": "Arvel"}
     >>> is_held_out([town], 0.0), is_held_out([town], 1.0)
@@ -127,19 +130,19 @@ def is_held_out(documents: Iterable[Document], share: float) -> bool | None:
 
 
 def _hash(name: str) -> float:
-    """A number from 0 up to 1 that stands for a name."""
+    """A number in [0, 1) derived from a name."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
 
 
 def _most_rounds(spell: Spell) -> int:
-    """How many rounds ask about every cluster `MOST_LAPS` times."""
+    """The number of rounds that ask about every cluster `MOST_LAPS` times."""
     clusters = {row["cluster"] for table in spell.corpus.clusters for row in table.rows()}
     per_round = spell.run.cfg.sampling.clusters_per_round
     return max(1, MOST_LAPS * len(clusters) // per_round)
 
 
 def _answer_again(spell: Spell, step: Place, player: Player, questions: Questions) -> SecondAnswers:
-    """One answer of the writer to each question, and the questions on which it says the same."""
+    """Ask the writer for one answer to each question; returns the answers that equal its first."""
     writer = spell.run.models.get("questioner")
     responder = spell.roles.responder
     if writer is not None:
@@ -227,7 +230,7 @@ def _take(
 
 
 def _shown(questions: Questions) -> dict[str | None, list[str]]:
-    """By prompt: the documents that the questioner was shown."""
+    """The ids of the documents that the questioner was shown, by prompt."""
     [samples] = questions.samples
     [prompts] = questions.prompts
     ids_of: dict[str | None, list[str]] = {
@@ -243,7 +246,7 @@ def _as_shown(document: Row | Document) -> str:
 
 
 def _question(task: Task, context: str, second_answers: SecondAnswers | None) -> Row:
-    """A line of the file: what a set of questions holds, in the columns that it is read by."""
+    """A line of the file, with the columns that question files are read by."""
     row = {
         "id": task["task_id"],
         "task_type": task["task_type"],
@@ -260,10 +263,10 @@ def _question(task: Task, context: str, second_answers: SecondAnswers | None) ->
 
 
 def take_examples(questions: list[Row], number: int) -> tuple[list[Row], list[Row]]:
-    """Worked examples for prompts, and the other questions: `number` questions about different
-    texts, the shortest first, since examples stand in every prompt.
+    """Take `number` worked examples for prompts; returns them and the other questions.
 
-    A question about an example's text stays among the others only if it is another question.
+    The examples are about different texts, the shortest first, since every prompt shows them. Other
+    questions about an example's text stay among the other questions.
 
     >>> asked = [{"id": i, "context": text} for i, text in enumerate(["a b", "a b", "c", "d e f"])]
     >>> examples, others = take_examples(asked, 2)
@@ -280,6 +283,6 @@ def take_examples(questions: list[Row], number: int) -> tuple[list[Row], list[Ro
 
 
 def without_answers(questions: list[Row]) -> Iterator[Row]:
-    """The same questions, for a policy whose majority is to be the reference."""
+    """The same questions without answers, for training on the majority answer as the reference."""
     for question in questions:
         yield {name: value for name, value in question.items() if name != "answer"}
