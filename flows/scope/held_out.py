@@ -34,7 +34,8 @@ def score_held_out(scope: Scope, iteration: Place, solver: Player) -> None:
 def replay(scope: Scope) -> None:
     """Table 4 of the paper: held-out answers by one checkpoint after another checkpoint's searches.
 
-    Stored with the answerer's iteration as the benchmark `<name>, searches of <searcher>`."""
+    Stored with the answerer's iteration as the benchmark `<name>, searches of <searcher>`.
+    """
     run = scope.run
     cfg = scope.run.cfg.evaluation
     for searcher, answerer in cfg.replay:
@@ -133,7 +134,8 @@ def measure(
 
     `score` is the share of criteria that are met according to the oracle, 0 if unanswered; `judged`
     is the same according to the Judge, for answers that it could grade. A reply that was never
-    sampled is left out of every score; if there are any, `not_sampled` is their share."""
+    sampled is left out of every score; if there are any, `not_sampled` is their share.
+    """
     answer_of = {row["task_id"]: row for row in answers}
     truth = {(j["rollout_id"], j["criterion_id"]): j["oracle"] for j in judgments}
     criteria = criteria_of(rubrics)
