@@ -17,13 +17,13 @@ from tasks.noise import VerdictErrors
 from tasks.training.grpo import GRPOSettings, LossType
 
 # A plan assumes this share of valid questions among the first round's attempts, and later rounds
-# with these shares of the documents and this many attempts at each.
+# with these shares of the documents and this many attempts per document.
 VALID = 0.6
 LATER_ROUNDS = ((0.2, 8), (0.1, 16), (0.05, 32), (0.03, 64))
 
 
 class Models(profile.Models):
-    """The base is the one policy of both roles."""
+    """The base is the single policy that plays both roles."""
 
     challenger: str | None = Field(
         default=None,
@@ -32,7 +32,7 @@ class Models(profile.Models):
 
 
 class Dialogues(profile.Dialogues):
-    """The paper states only the segment's length."""
+    """Token budgets and sampling. The paper states only the segment's length."""
 
     document_tokens: int = Field(
         default=5992, ge=1, description="number of tokens of a document to use, from its beginning"
@@ -110,7 +110,7 @@ class ReasonerSettings(Settings):
 class Update(GRPOSettings):
     """Dr. GRPO without KL (section 2.4, appendix 8).
 
-    The one step of a generation is on-policy: rho is 1, and nothing is clipped.
+    The single step per generation is on-policy: rho is 1, and nothing is clipped.
     """
 
     loss_type: LossType = "dr_grpo"
@@ -198,7 +198,7 @@ class Config(MethodSettings):
 
     @property
     def only_task_type(self) -> str | None:
-        """The only type of task that may be asked; None if there is a choice."""
+        """The only type of task that may be asked; None if there are several."""
         task_types = list[str]()
         if MULTIPLE_CHOICE in self.challenger.formats:
             task_types.append(MULTIPLE_CHOICE)

@@ -1,35 +1,37 @@
-"""SPICE, arXiv 2510.24684: one policy asks about documents, and answers without them. It reads as
-Algorithm 1.
+"""SPICE, arXiv 2510.24684: one policy asks questions about documents, and answers them without the
+documents. It reads as Algorithm 1.
 
 Departures
 - An iteration here is `steps` of the paper's iterations, then a held-out score and a report.
-- Attempts are made in growing rounds, all documents of a step side by side (`steps.rounds`). An
-  attempt is two calls, one that chooses a format and one that asks in it; an attempt whose choice
-  is unreadable is in no group.
+- Attempts are made in growing rounds, for all documents of a step in parallel (`steps.rounds`). An
+  attempt is two calls: one chooses a format, the other asks in it. An attempt whose choice is
+  unreadable belongs to no group.
 - A question's K answers determine its reward and, if it is drawn, are the Reasoner's group (section
   3.1).
-- A step is one optimizer step, on-policy, on all of its trajectories (up to 2,048). The paper has
-  128 per gradient update: `trajectories_per_update`.
-- A question that leans on its source ("according to the text") is invalid, too, since the Reasoner
-  does not see the source. A few that do not are lost with them ("the rest of the document").
-- A question in a code fence is read as one without: the paper's prompt forbids fences, as ours do.
+- A step is one on-policy optimizer step on all of its trajectories (up to 2,048). The paper has 128
+  per gradient update: `trajectories_per_update`.
+- A question that refers to its source ("according to the text") is also invalid, since the Reasoner
+  does not see the source. The rule also drops a few questions that do not refer to it ("the rest of
+  the document").
+- A question in a code fence is read like one without: the paper's prompt forbids fences, as do
+  ours.
 - Backslashes of LaTeX must be escaped, since the format is JSON; otherwise the question is invalid.
 - The system message of the paper's Qwen3 template precedes all prompts.
-- Prompts are worded for this project. The set `paper` asks for what the paper's do, but with the
-  options in an object of their own and fewer fields in the reply; our set `english` asks for the
-  question, its options and its answer alone.
-- Only the second call of the Challenger is trained; an answer that could not be compared is in no
-  mean and counted.
-- The means of eq. 3 and 4 are those of a document's questions and of a question's answers (section
-  2.4: "role-specific expectations").
+- Prompts are worded for this project. The set `paper` makes the same requests as the paper's
+  prompts, but with the options in a separate object and fewer fields in the reply. Our set
+  `english` asks only for the question, its options and its answer.
+- Only the Challenger's second call is trained. An answer that could not be compared is left out of
+  every mean, and counted.
+- The means of eq. 3 and 4 are taken over a document's questions and over a question's answers
+  (section 2.4: "role-specific expectations").
 - A document is shown from its beginning, up to the limit.
 - Answers that are neither a letter nor a number are compared without case and markup (section 2.5:
   "exact matching").
-- The rival reward of R-Zero depends on the share of right answers, as in appendix 10; section 4.3
-  has the share that agrees with the most frequent one.
-- Benchmarks of mathematics are judged by `models.examiner` (GPT-4o in the paper, through
-  simple-evals, here by a prompt of our own), or else by Math-Verify.
-- A document with a valid question has one in its group, however many attempts that took.
+- R-Zero's rival reward depends on the share of right answers, as in appendix 10; section 4.3 uses
+  the share that agrees with the most frequent answer.
+- Mathematics benchmarks are judged by `models.examiner` (in the paper, GPT-4o through simple-evals;
+  here, with our own prompt), or else by Math-Verify.
+- If a document has a valid question, its group contains one, however many attempts that took.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[P
         tasks=tasks,
         group_size=cfg.challenger.group_size,
         seed=cfg.seed,
-        limits=(Limit(0, NOT_DRAWN),),  # for nothing that is wrong with them
+        limits=(Limit(0, NOT_DRAWN),),  # not because anything is wrong with them
         label="left-out",
     )
     answers = answer(  # l.9, l.17

@@ -1,4 +1,4 @@
-"""Measurements that are not part of learning: the questions, and checkpoints against each other."""
+"""Measurements outside training: the questions, and checkpoints against each other."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FIXED_CHALLENGER = "fixed Challenger"
 def describe_questions(
     run: Run[Any], iteration: Place, questions: Sequence[Questions], player: Player
 ) -> None:
-    """Store what the Challenger asked in an iteration: attempts, and the Reasoner's success, by
-    type of answer."""
+    """Store metrics of the Challenger's questions in an iteration: its attempts and the Reasoner's
+    success, by answer type."""
     evaluate(
         iteration.phase("questions"),
         measure_questions,
@@ -36,7 +36,7 @@ def describe_questions(
 def measure_questions(
     tasks: list[Task], rewards: list[Reward], *, describe: Describe | None
 ) -> Iterator[tuple[str, float]]:
-    """`valid` is over all attempts, `pass_rate` over the rewarded questions.
+    """Yield metrics of questions: `valid` for every attempt, `pass_rate` for every rewarded one.
 
     `describe` gives further metrics of a question in a built-in world, such as whether the
     reference is true, and the number of items.
@@ -66,9 +66,9 @@ def measure_questions(
 def probe(spice: Spice) -> None:
     """Let each checkpoint play either role against one fixed opponent in the other.
 
-    `fixed Reasoner`: the opponent answers the questions of every checkpoint; its pass rate falls as
-    they get harder. `fixed Challenger`: every checkpoint answers the opponent's questions; the pass
-    rate rises. Scores are stored with the checkpoint's iteration.
+    `fixed Reasoner`: the opponent answers every checkpoint's questions; its pass rate falls as the
+    questions get harder. `fixed Challenger`: every checkpoint answers the opponent's questions; the
+    pass rate rises. Scores are stored with the checkpoint's iteration.
     """
     run = spice.run
     cfg = run.cfg.probes
@@ -125,8 +125,8 @@ def measure_pass_rate(
     evaluated: Player,
     benchmark: str,
 ) -> None:
-    """Store, as a score of `evaluated`, how often `reasoner` is right, with one answer to every
-    valid question."""
+    """Store, as a score of `evaluated`, how often `reasoner` is right when it answers each valid
+    question once."""
     run = spice.run
     answers = answer(
         run,
@@ -156,7 +156,8 @@ def measure_probe(
     *,
     describe: Describe | None,
 ) -> Iterator[tuple[str, float]]:
-    """`score` is the pass rate over the valid questions whose answer could be compared."""
+    """Yield `score`, whose mean is the pass rate over the valid questions whose answer could be
+    compared, and the metrics of `measure_questions`."""
     for correct in correctness(answers, matches).values():
         if correct is not None:
             yield "score", float(correct)

@@ -23,7 +23,7 @@ FREE_FORM = "free_form"
 AnswerType = Literal["Integer", "Expression", "String", "Float", "Boolean", "List"]
 INTEGER, EXPRESSION, STRING, FLOAT, BOOLEAN, LIST = ANSWER_TYPES = get_args(AnswerType)
 MAX_STRING_WORDS = 3
-# Every example of the prompts begins and ends so: a reply that copies one asks nothing.
+# Every example in the prompts begins and ends like this: a reply that copies one asks nothing.
 EXAMPLE = "A ferry "
 EXAMPLES_END = (
     "in 2 weeks?",
@@ -45,7 +45,8 @@ _BOOLEANS = {"true": True, "false": False}
 def read_choice(reply: str, formats: Sequence[str], answer_types: Sequence[str]) -> str:
     """The format chosen: `multiple_choice`, or the answer type of a free-form question.
 
-    Raises Malformed for a reply without such an object, or that suits none or both formats.
+    Raises Malformed for a reply without such an object, for one that finds neither or both formats
+    suitable, and for a format or answer type that is not allowed.
 
     >>> formats = ("multiple_choice", "free_form")
     >>> free_form = '"suitable_for_mcq": false, "suitable_for_free_form": true'
@@ -68,14 +69,14 @@ def read_choice(reply: str, formats: Sequence[str], answer_types: Sequence[str])
 
 
 def _boolean(value: Any) -> bool | None:
-    """A truth value, also in quotes; 0 and 1 are none."""
+    """A truth value, possibly in quotes; None for anything else, including 0 and 1."""
     if isinstance(value, bool):
         return value
     return _BOOLEANS.get(str(value).strip().lower())
 
 
 def _answer_type(name: str) -> str:
-    """The name of an answer type as it is written here, whatever its case; else `name` itself."""
+    """The answer type that `name` means, regardless of case; `name` itself if it means none."""
     name = name.strip()
     for answer_type in ANSWER_TYPES:
         if answer_type.lower() == name.lower():
@@ -98,7 +99,8 @@ def read_task(rollout: Rollout, prompt: PromptRow) -> Row:
 def read_line(rollout: Rollout, prompt: PromptRow) -> Row:
     """A question on one line with its answer.
 
-    The answer stands in the document and in what the question itself tells.
+    Raises Malformed unless the answer's words occur both in the document and in the question's own
+    text.
     """
     question, answer = lines.read_told(rollout["reply"] or "", prompt["messages"][-1]["content"])
     _check_answer(answer, STRING)
@@ -106,9 +108,9 @@ def read_line(rollout: Rollout, prompt: PromptRow) -> Row:
 
 
 def read_question(reply: str, task_type: str) -> Row:
-    """The columns text, reference, answer_type, options of a question of the type `task_type`.
+    """The columns text, reference, answer_type and options of a question of the type `task_type`.
 
-    Raises Malformed for a question that does not stand alone or breaks its format's rules.
+    Raises Malformed for a question that is not self-contained or breaks the rules of its format.
     """
     written = last_object(reply, ("question", "answer"))
     question = _text(written, "question")

@@ -15,7 +15,7 @@ from tasks.score import scored
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Match, Row, Selection, Task
 
-BEST_VARIANCE = 0.25  # eq. 1 and 5: of answers half of which are right
+BEST_VARIANCE = 0.25  # eq. 1 and 5: the variance if half of the answers are right
 TEMPERATURE = 0.01  # eq. 1 and 5
 
 
@@ -43,9 +43,9 @@ def challenger_rewards(
     reward: str,
     invalid_reward: float,
 ) -> Iterator[Row]:
-    """Eq. 1 for every attempt of a group; a group is one document's. An invalid attempt earns rho.
+    """Eq. 1 for every attempt; a group is the attempts at one document. An invalid one earns rho.
 
-    A valid question of which no answer could be compared is unscorable.
+    A valid question is unscorable if none of its answers could be compared.
     """
     absent = {row["task_id"] for row in left_out}
     correct = correctness(answers, matches)
@@ -79,7 +79,7 @@ def reasoner_rewards(
 ) -> Iterator[Row]:
     """Yield 1 or 0 (section 2.3) for every answer to a question that `drawn` keeps for training.
 
-    A group is one question's answers. An answer that could not be compared is unscorable.
+    A group is the answers to one question. An answer that could not be compared is unscorable.
     """
     kept = {row["task_id"] for row in drawn if row["kept"]}
     yield from answer_rewards([answer for answer in answers if answer["task_id"] in kept], matches)

@@ -1,4 +1,4 @@
-"""SPICE's roles: what each is asked, about which rows, and how its reply is read."""
+"""SPICE's roles: what each is asked about which rows, and how its reply is read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Roles:
             grounded=cfg.challenger.grounded,
         )
         if cfg.reads_lines:
-            choice_template = template(FREE_FORM)  # never used: with one type, nobody chooses
+            choice_template = template(FREE_FORM)  # never used: with one type, there is no choice
             question_templates = (template(FREE_FORM),)
             read_task = readers.read_line
         else:
@@ -108,7 +108,7 @@ def choose(
     formats: Sequence[str],
     answer_types: Sequence[str],
 ) -> Iterator[Row]:
-    """Challenger, l.6, first call: a document that has no valid question yet."""
+    """Challenger, l.6, first call: each document that has no valid question yet."""
     document_of: dict[str | None, Document] = {row["document_id"]: row for row in documents}
     for sample in without_question(samples, tasks):
         yield {
@@ -126,7 +126,7 @@ def challenge(
     *,
     show: Callable[[Document], str],
 ) -> Iterator[Row]:
-    """Challenger, l.6, second call: the document again, and the type of task, for every choice."""
+    """Challenger, l.6, second call: for every choice, the document again and the task type."""
     document_of: dict[str | None, Document] = {row["document_id"]: row for row in documents}
     for choice in without_question(choices, tasks):
         task_type = choice["task_type"]
@@ -151,13 +151,13 @@ def reason(tasks: list[Task], left_out: Iterable[Selection] = ()) -> Iterator[Ro
 
 
 def without_question(rows: Iterable[R], tasks: Iterable[Mapping[str, Any]]) -> list[R]:
-    """Those of `rows` whose document has no valid question among `tasks`."""
+    """The `rows` whose document has no valid question among `tasks`."""
     have_one = {task["document_id"] for task in tasks if task["text"] is not None}
     return [row for row in rows if row["document_id"] not in have_one]
 
 
 def segment(document: Document, *, model: str, limit: int, grounded: bool) -> str:
-    """The first `limit` tokens of a document, as `model` counts them; empty if not `grounded`, the
+    """The first `limit` tokens of a document, as `model` counts them. Empty if not `grounded`: the
     ablation without documents."""
     if not grounded:
         return ""

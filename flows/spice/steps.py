@@ -19,7 +19,7 @@ TO_BE_CHOSEN = "to be chosen"
 
 @dataclass(frozen=True)
 class Spice:
-    """A run, its roles, and a table of documents for each corpus of the configuration, in order."""
+    """A run, its roles, and one table of documents per corpus, in the configuration's order."""
 
     run: Run[Config]
     roles: Roles
@@ -28,8 +28,8 @@ class Spice:
 
 @dataclass(frozen=True)
 class Attempts:
-    """Questions asked of a step's documents, a table per round, and the rollouts they were read
-    from."""
+    """Questions asked about a step's documents, one table per round, and the rollouts that they
+    were read from."""
 
     tasks: tuple[Table, ...] = ()
     rollouts: tuple[Table, ...] = ()
@@ -45,10 +45,10 @@ class Questions:
 
 
 def open_corpora(run: Run[Config]) -> tuple[Table, ...]:
-    """The documents of each corpus, in the order of their shares.
+    """The documents of each corpus, in the order of the shares.
 
-    Raises ValueError for two corpora that share a document's id, and for one with fewer documents
-    than the probe needs after the last iteration.
+    Raises ValueError for two corpora that share a document id, and for a corpus with fewer
+    documents than the probe needs after the last iteration.
     """
     cfg = run.cfg
     tables = {}
@@ -70,8 +70,8 @@ def open_corpora(run: Run[Config]) -> tuple[Table, ...]:
 
 
 def num_of_each(cfg: Config, num_documents: int) -> list[int]:
-    """How many of so many documents come from each corpus, in the order of their shares."""
-    # `allot` wants whole numbers: millionths of the documents
+    """How many of `num_documents` documents come from each corpus, in the order of the shares."""
+    # `allot` takes whole numbers: millionths of the documents
     shares = {i: round(1e6 * share) for i, share in enumerate(cfg.shares.values())}
     counts = Counter(allot(shares, num_documents))
     return [counts[i] for i in shares]
@@ -84,7 +84,7 @@ def sample_documents(
     epoch: str = "training",
     num_documents: int | None = None,
 ) -> tuple[Table, ...]:
-    """l.5: B documents, from each corpus its share, each corpus in its own random order.
+    """l.5: B documents, each corpus contributing its share in its own random order.
 
     No document is drawn twice before its corpus is used up, and none twice in a step.
     `num_documents` replaces B. Raises ValueError for a corpus with fewer documents than its share.
@@ -115,7 +115,7 @@ def sample_documents(
 
 
 def rounds(num_attempts: int, first: int) -> Iterator[int]:
-    """Sizes of the rounds that make up N attempts: each round doubles the attempts made so far.
+    """The sizes of the rounds that make up N attempts: each round doubles the attempts made so far.
 
     >>> list(rounds(1024, 8)), list(rounds(20, 8))
     ([8, 8, 16, 32, 64, 128, 256, 512], [8, 8, 4])
@@ -128,10 +128,10 @@ def rounds(num_attempts: int, first: int) -> Iterator[int]:
 
 
 def ask_questions(spice: Spice, step: Place, player: Player, samples: Tables) -> Attempts:
-    """l.6: up to N attempts a document until one question is valid, all documents side by side.
+    """l.6: up to N attempts per document until one question is valid, all documents in parallel.
 
-    The first round makes G attempts of every document; later, growing rounds go to those without a
-    valid question.
+    The first round makes G attempts at every document; later rounds, of growing size, cover only
+    the documents without a valid question.
     """
     cfg = spice.run.cfg.challenger
     attempts = Attempts()
@@ -150,11 +150,11 @@ def ask_round(
     round_number: int,
     num_attempts: int,
 ) -> Attempts:
-    """Make `num_attempts` attempts for each document without a valid question; returns them with
-    the `earlier` ones.
+    """Make `num_attempts` attempts at each document without a valid question; returns them together
+    with the `earlier` ones.
 
     The first call chooses a format, the second asks in it. An attempt whose choice is unreadable
-    ends there. If only one format is allowed, there is no first call.
+    ends there. If only one task type is allowed, there is no first call.
     """
     run = spice.run
     roles = spice.roles
@@ -162,8 +162,8 @@ def ask_round(
     if run.cfg.challenger.fixed:
         policy = run.model("challenger")
 
-    # 8 attempts at a document are 8 choices of a format and one question for each choice, or, with
-    # one format, 8 questions for the one sample of the document.
+    # 8 attempts at a document are 8 choices of a format and one question per choice or, with one
+    # task type, 8 questions for the document's single sample.
     if run.cfg.only_task_type is None:
         choices = run.ask(
             step,
