@@ -1,4 +1,4 @@
-"""What the reward model learns from: the marks of its comparisons that agree with the outcomes.
+"""The reward model's training data: the marks of its comparisons that agree with the outcomes.
 
 Eq. 3 is over trajectories: an answer's evidence o and its mark y. One reply of the reward model
 marks the evidence of a whole group, so its tokens are chosen mark by mark.
@@ -15,7 +15,7 @@ from tasks.rollouts.tokens import text_of, token_at
 from tasks.stage import Rows, Tables, rows_by, rows_of, stage
 from warehouse.schemas import BATCHES, Group, Mark, Row
 
-FindScores = Callable[[str], list[re.Match[str]]]  # the scores of a reply, where they stand in it
+FindScores = Callable[[str], list[re.Match[str]]]  # the scores of a reply, with their positions
 DISAGREE = ("a high mark for a wrong answer", "a low mark for a right answer")
 
 
@@ -28,16 +28,17 @@ def agreeing_marks(
     model: Policy,
     find_scores: FindScores,
 ) -> Rows:
-    """Yield a datum for every comparison that has a kept mark, with equal weight on the tokens
-    that it learns.
+    """Yield a datum for every comparison that has a kept mark, with equal weight on all tokens that
+    are learnt.
 
-    `chosen`: for each answer, whether its mark is kept, from `consistent.sql`. `model` reads the
-    tokens. A comparison whose text has another number of scores than marks yields nothing.
+    `chosen`: for each answer, whether its mark is kept, from `consistent.sql`. `model`: whose
+    tokenizer decodes the tokens. A comparison yields nothing if the numbers of scores in its text
+    and of its marks differ.
     """
-    # A worked example: of marks 5, 2, 3 for answers that are right, right and wrong, the first is
-    # kept, the second disagrees, the third is neutral. Only the tokens of "5" are learnt: the words
-    # that argue for the marks argue for the 2, too. Had the second answer been wrong, all of the
-    # reply would be learnt but the "3".
+    # A worked example: of the marks 5, 2 and 3 for answers that are right, right and wrong, the
+    # first is kept, the second disagrees, and the third is neutral. Only the tokens of "5" are
+    # learnt, because the words that argue for the marks also argue for the 2. If the second answer
+    # had been wrong, the whole reply would be learnt except the "3".
     group_of = {row["group_id"]: row for row in rows_of(chosen, Group)}
     readable = (mark for mark in rows_of(marks, Mark) if mark["mark"] is not None)
     marks_of = rows_by("judge_rollout_id", readable)
@@ -64,7 +65,8 @@ def agreeing_marks(
 def _learnt(
     row: Row, keeps: Sequence[bool], *, with_words: bool, find_scores: FindScores, model: str
 ) -> Iterator[Row]:
-    """The row with a loss on the scores to keep alone or, `with_words`, on all but the others."""
+    """Yield the row with a loss on the kept scores alone or, `with_words`, on everything except the
+    other scores. Yields nothing if the number of scores in the text differs."""
     ids = row["completion_token_ids"]
     scores = find_scores(text_of(ids, model))
     if len(scores) != len(keeps):

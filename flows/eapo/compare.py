@@ -21,11 +21,11 @@ _SCORE = re.compile(r"\d(?:\.0)?")
 
 
 def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
-    """A mark for each of the rollouts shown, in the order shown: 1..`highest` as 0..1; and which
-    of them is named as the best.
+    """A mark for each rollout shown, in the order shown, with 1..`highest` mapped to 0..1; and
+    which of them is named as the best.
 
-    Raises Malformed for another number of scores than rollouts, and for a score that is no integer
-    in these bounds. A choice that is no place of a rollout names none.
+    Raises Malformed unless there is one score per rollout, each an integer in 1..`highest`. A
+    choice that is not the position of a rollout is ignored.
     """
     compared = prompt["rollout_ids"] or []
     comparison = last_object(rollout["reply"] or "", FORM)
@@ -46,7 +46,7 @@ def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Ro
 
 
 def find_scores(text: str) -> list[re.Match[str]]:
-    """The scores of a comparison's text, where they stand in it.
+    """The scores in a comparison's text, with their positions.
 
     >>> [score.span() for score in find_scores('Set 1. {"scores": [5, 2]}')]
     [(19, 20), (22, 23)]
@@ -58,10 +58,10 @@ def find_scores(text: str) -> list[re.Match[str]]:
 
 
 def read_scores_in_line(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
-    """A mark for each of the rollouts of a prompt, in their order, from a line of numbers: `2 5 1`.
+    """A mark for each rollout of a prompt, in their order, from a line of numbers: `2 5 1`.
 
-    The best are those with the highest mark, if these are fewer than all. Raises Malformed as
-    `read_scores` does.
+    The best rollouts are those with the highest mark, unless all marks are equal. Raises Malformed
+    as `read_scores` does.
     """
     rollout_ids = prompt["rollout_ids"] or []
     scores = first_line(rollout["reply"] or "").replace(",", " ").split()
@@ -82,7 +82,7 @@ def read_scores_in_line(rollout: Rollout, prompt: PromptRow, *, highest: int) ->
 
 
 def find_scores_in_line(text: str) -> list[re.Match[str]]:
-    """The scores on the first line of a text that is not blank, where they stand in it.
+    """The scores on the first nonblank line of a text, with their positions in the text.
 
     >>> [score.span() for score in find_scores_in_line(" 5 2\\nQuestion 3: who left?")]
     [(1, 2), (3, 4)]
@@ -92,7 +92,7 @@ def find_scores_in_line(text: str) -> list[re.Match[str]]:
 
 
 def _place(choice: object, num_shown: int) -> int | None:
-    """The 0-based place that a reply names; None if it names none of those shown."""
+    """The 0-based position that a reply names; None if it names none of those shown."""
     text = str(choice).strip()
     if isinstance(choice, bool) or not re.fullmatch(r"\d{1,3}(?:\.0)?", text):
         return None
@@ -122,7 +122,8 @@ def marks_of(marks: Iterable[Mark]) -> dict[str, float]:
 
 
 def not_compared(marks: list[Mark]) -> Measured:
-    """Yield 1 for a group if none of its comparison's replies can be read, else 0."""
+    """Yield `not_compared` for every group: 1 if none of its comparison's replies can be read, else
+    0."""
     for group in rows_by("prompt_id", marks).values():
         yield "not_compared", float(all(row["mark"] is None for row in group))
 
@@ -134,8 +135,8 @@ def true_marks(
     *,
     oracle: Callable[[str, Sequence[str]], float | None],
 ) -> Measured:
-    """Yield for every mark that `oracle` can check: whether it is wrong, mark minus true mark, and
-    the true mark."""
+    """Yield, for every mark that `oracle` can check, whether it is wrong, the mark minus the true
+    mark, and the true mark."""
     text_of = {row["task_id"]: row["text"] for row in tasks}
     evidence_of = {row["rollout_id"]: row["evidence"] for row in answers}
     for row in marks:
@@ -151,11 +152,11 @@ def true_marks(
 
 
 def best_of_n(marks: list[Mark], answers: list[Answer], evidence: list[Criterion]) -> Measured:
-    """Yield 1 if the answer that the comparison names as the best has the best ROUGE-L recall of
-    the evidence, else 0.
+    """Yield 1 for a group if the answer that the comparison names as the best has the highest
+    ROUGE-L recall of the evidence, else 0.
 
-    If it names none, its choice is among those with the highest mark: the share of these that have
-    the best recall. Groups whose answers all have equal recall are skipped.
+    If it names none, yield the share with the highest recall among the answers with the highest
+    mark. Groups whose answers all have equal recall are skipped.
     """
     mark_of = marks_of(marks)
     named_best = {row["rollout_id"] for row in marks if row["is_best"]}

@@ -1,7 +1,7 @@
 """EAPO's settings.
 
-The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures. The paper
-does not give the reward model's learning rate, batch and bounds (`reward_model`): they are ours.
+The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures. The reward
+model's learning rate, batch and bounds (`reward_model`) are ours, since the paper gives none.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tasks.monitors import limits
 from tasks.needles import Grid
 from tasks.training.grpo import GRPOSettings, LossType
 
-KEPT = 0.8  # of the comparisons have a mark that agrees with its outcome: assumed, for a plan
+KEPT = 0.8  # a plan assumes that this share of comparisons has a mark that agrees with its outcome
 INSTRUCTION_TOKENS = 1024  # of a comparison and its question, at most
-# the paper's, and those of a file of questions that names none
+# the paper's task types, and those of a question file that names none
 TASK_TYPES = (
     "multi_hop",
     "single_table",
@@ -53,7 +53,7 @@ class Dialogues(profile.Dialogues):
 
 
 class Rewards(Settings):
-    """Eq. 2. The answer's weight is 1 minus the others."""
+    """Eq. 2. The answer's weight is 1 minus the other weights."""
 
     format: float = Field(default=0.1, ge=0, le=1, description="alpha: weight of the format reward")
     evidence: float = Field(
@@ -83,7 +83,7 @@ class Update(GRPOSettings):
 class RewardModel(Settings):
     """Section 3.3: fine-tuned after every iteration on its marks that agree with the outcomes.
 
-    One pass over the comparisons that have such marks.
+    There is one pass over the comparisons that have such marks.
     """
 
     trained: bool = Field(
@@ -103,7 +103,7 @@ class RewardModel(Settings):
 
 
 class Limits(limits.Limits):
-    """Limits of monitors, with those of quotes and comparisons."""
+    """Limits of monitors, including those of quotes and comparisons."""
 
     min_verbatim: float | None = Field(
         default=None,
@@ -116,7 +116,7 @@ class Limits(limits.Limits):
 
 
 class Evaluation(long_context.Evaluation):
-    """The held-out score, and what else is measured on held-out questions."""
+    """The held-out score and other measurements on held-out questions."""
 
     samples: int = Field(default=6, ge=1, description="answers per question; N of best-of-N")
     best_of_n: bool = Field(
@@ -214,7 +214,7 @@ class Config(MethodSettings):
 
     @property
     def trains_reward_model(self) -> bool:
-        """Whether it is updated: never where its marks earn nothing."""
+        """Whether the reward model is updated: never if its marks earn nothing."""
         return self.rewards.evidence > 0 and self.reward_model.trained
 
     @property
@@ -229,8 +229,11 @@ class Config(MethodSettings):
         return self.models.base
 
     def row_tokens(self, update: str) -> int | None:
-        """A comparison shows the evidence of a group and no context: at most the replies that
-        quoted it, a reply of its own, and the instructions."""
+        """The most tokens of a training row, for updates of the reward model; None for others.
+
+        A comparison shows the evidence of a group without the context: at most the replies that
+        quoted it, its own reply, and the instructions.
+        """
         if update.startswith("reward_model"):
             replies = (self.group_size + 1) * self.dialogues.response_tokens
             return replies + INSTRUCTION_TOKENS

@@ -1,4 +1,4 @@
-"""Answers that quote their evidence: whether they are right, and how much evidence they quote."""
+"""Answers that quote their evidence: whether they are right, and what they quote."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warehouse.store import Place, Table
 
 
 def in_contexts(tasks: list[Task], contexts: list[Document]) -> Iterator[Row]:
-    """Every question with its options and its context; never its reference."""
+    """Yield every readable question with its options and its context, never its reference."""
     text_of: dict[str | None, str] = {row["document_id"]: row["text"] for row in contexts}
     for task in readable(tasks):
         yield {
@@ -40,7 +40,7 @@ def in_contexts(tasks: list[Task], contexts: list[Document]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class AnswerChecks:
-    """Comparisons of answers with their references: a rule's matches, or a judge's votes."""
+    """The results of comparing answers with references: a rule's matches, or a judge's votes."""
 
     matches: Tables = ()
     votes: Tables = ()
@@ -56,8 +56,8 @@ class AnswerChecker:
     def check(
         self, place: Place, answers: Table, tasks: Table, label: str | None = None
     ) -> AnswerChecks:
-        """Compare every answer with its task's reference once: votes of the judge or, without one,
-        matches by the rule."""
+        """Compare every answer once with its task's reference; returns the judge's votes or,
+        without a judge, the rule's matches."""
         if self.judge is None:
             matches = compare_answers(
                 place,
@@ -85,8 +85,8 @@ def answer_correctness(
     """Whether each answer, by rollout id, is right: by the judge's last vote, or by the rule if
     there are no votes.
 
-    An answer that could not be read is wrong. None if it was never sampled, or if neither judge nor
-    rule can tell.
+    An answer that could not be read is wrong. The value is None for one that was never sampled or
+    on which the judge or rule has no verdict.
     """
     if not votes:
         return correctness(answers, matches)
@@ -110,10 +110,10 @@ def answer_correctness(
 
 
 def measure_quotes(answers: list[Answer], marks: list[Mark]) -> Measured:
-    """For each readable answer, the share of its quotes that are in its prompt, their number, and
-    the mark of its evidence, 0..1, if it has one.
+    """Yield, for each readable answer, the share of its quotes that are in its prompt and the
+    number of its quotes; then the marks of evidence, 0..1.
 
-    For each group, 1 if its comparison cannot be read, else 0.
+    Also yield `not_compared` for each group: 1 if its comparison cannot be read, else 0.
     """
     for row in answers:
         if row["verbatim"] is not None:
@@ -131,13 +131,13 @@ def measure_answers(
     votes: list[Vote],
     evidence: list[Criterion],
 ) -> Measured:
-    """`score` is the share of right answers.
+    """Yield metrics of answers. `score` is the share of right answers.
 
     `evidence_recall` is the share of the known evidence sentences that were quoted in full. A right
-    answer that lacks any of them is `unfounded`. A wrong answer, if it could be read, is an
-    `evidence_error` if it lacks any of them, and otherwise a `reasoning_error` (section 5.4); both
-    are shares of all answers to questions with known evidence. Replies that were never sampled
-    enter none of these; if there are any, `not_sampled` is their share.
+    answer that lacks any of them is `unfounded`. A wrong but readable answer is an `evidence_error`
+    if it lacks any of them, and otherwise a `reasoning_error` (section 5.4); both are shares of all
+    answers to questions with known evidence. Replies that were never sampled are left out; if there
+    are any, `not_sampled` is their share.
     """
     correct = answer_correctness(answers, matches, votes)
     evidence_of = rows_by("task_id", evidence)

@@ -1,10 +1,11 @@
 """Inference by trees of evidence, by direct answers, and from known evidence (section 2.2).
 
-Breadth first: the answer is given from the best of `breadth` different sets of quotes. SSA takes
-the set most similar to the question, LLM-E the set that a model marks highest; in LLM-R the model
-also marks several steps of reasoning from that set. "direct" sees the whole context and asks for
-the answer alone; "oracle" sees the known evidence in place of the context. An answer from quotes
-sees nothing else: [our reading] of "conclusions based exclusively on the evidence".
+The search is breadth first: the answer is given from the best of `breadth` different sets of
+quotes. SSA takes the set most similar to the question, and LLM-E the set that a model marks
+highest; in LLM-R the model also marks several steps of reasoning from that set. "direct" shows the
+whole context and asks only for the answer; "oracle" shows the known evidence in place of the
+context. An answer from quotes sees nothing else: [our reading] of "conclusions based exclusively on
+the evidence".
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from warehouse.store import Place, Table
 class TreeEvaluation:
     """Scores every mode of the settings on the questions of a benchmark.
 
-    `answering` and `comparing` are the roles that answer and that mark sets of evidence; other
+    `answering` is the role that answers, `comparing` the one that marks sets of evidence; some
     modes change their prompts.
     """
 
@@ -48,9 +49,10 @@ class TreeEvaluation:
     checker: AnswerChecker
 
     def score_modes(self, place: Place, answers: Table, policy: Policy, judge: Policy) -> None:
-        """Score every mode. Trees begin with `answers`, which quote, to the benchmark's questions.
+        """Score every mode. Trees start from `answers`, which answer the benchmark's questions with
+        quotes.
 
-        `policy` answers, and `judge` marks quotes and steps.
+        `policy` answers; `judge` marks quotes and steps.
         """
         for mode in self.settings.modes:
             if mode == "direct":
@@ -98,7 +100,7 @@ class TreeEvaluation:
         quotes = sprout(place, answers, breadth=self.settings.breadth, label="quotes")
         if mode == "ssa":
             if self.settings.embedding or self.settings.reranker:
-                self.run.machines.release_engines()  # the model needs a GPU's memory, too
+                self.run.machines.release_engines()  # the similarity model needs GPU memory as well
             quotes = rate_by_similarity(
                 place,
                 quotes,
@@ -110,7 +112,7 @@ class TreeEvaluation:
         else:
             quotes = self._mark_quotes(place, quotes, judge)
 
-        # LLM-R chooses among several continuations of the best quotes; the others take the only one
+        # LLM-R chooses among several continuations of the best quotes; the other modes have one
         num_steps = 1
         if mode == "llm-r":
             num_steps = self.settings.breadth
@@ -208,7 +210,7 @@ class TreeEvaluation:
 
 
 def from_best(nodes: list[Node], tasks: list[Task]) -> Iterator[Row]:
-    """Every question with the best set of quotes in place of its context."""
+    """Yield every question with its best set of quotes in place of its context."""
     best = {row["task_id"]: row for row in nodes if row["best"]}
     for task in tasks:
         node = best.get(task["task_id"])
@@ -224,7 +226,7 @@ def from_best(nodes: list[Node], tasks: list[Task]) -> Iterator[Row]:
 
 
 def from_known(tasks: list[Task], evidence: list[Criterion]) -> Iterator[Row]:
-    """Every question whose evidence is known, with this evidence in place of its context."""
+    """Yield every question with known evidence, with this evidence in place of its context."""
     evidence_of = rows_by("task_id", evidence)
     for task in tasks:
         sentences = [row["criterion"] or "" for row in evidence_of[task["task_id"]]]
@@ -239,7 +241,7 @@ def from_known(tasks: list[Task], evidence: list[Criterion]) -> Iterator[Row]:
 
 
 def sets(nodes: list[Node], tasks: list[Task]) -> Iterator[Row]:
-    """All sets of quotes of a task, without its context."""
+    """Yield, for each task, all its sets of quotes, without the context."""
     text_of = {task["task_id"]: task["text"] for task in tasks}
     for task_id, group in rows_by("task_id", nodes).items():
         yield {
@@ -251,7 +253,8 @@ def sets(nodes: list[Node], tasks: list[Task]) -> Iterator[Row]:
 
 
 def next_steps(nodes: list[Node], tasks: list[Task], quotes: list[Node]) -> Iterator[Row]:
-    """All steps of reasoning from a set of quotes, together with these quotes."""
+    """Yield, for each task, all steps of reasoning from a set of quotes, together with these
+    quotes."""
     text_of = {task["task_id"]: task["text"] for task in tasks}
     quotes_of = {row["node_id"]: row["text"] for row in quotes}
     for task_id, group in rows_by("task_id", nodes).items():
@@ -270,8 +273,8 @@ def next_steps(nodes: list[Node], tasks: list[Task], quotes: list[Node]) -> Iter
 def measure_all(
     tasks: list[Task], answers: list[Answer], matches: list[Match], votes: list[Vote]
 ) -> Measured:
-    """Yield for every answer that was sampled `score`, 1 if it is right, else 0, also if that could
-    not be found out; and `unanswered`, 1 if it could not be read, else 0."""
+    """Yield, for every sampled answer, `score` (1 if it is right; 0 if it is wrong or that is
+    unknown) and `unanswered` (1 if it could not be read, else 0)."""
     correct = answer_correctness(answers, matches, votes)
     answers_of = rows_by("task_id", answers)
     for task in tasks:
@@ -288,10 +291,11 @@ def measure_best(
     nodes: list[Node],
     evidence: list[Criterion],
 ) -> Measured:
-    """`score` is the share of tasks whose best path ends in a right answer.
+    """Yield metrics of best paths. `score` is the share of tasks whose best path ends in a right
+    answer.
 
     `evidence_recall` is the share of the known sentences that the best set of quotes holds in full.
-    A task without a path has no recall, and its score is 0. A task whose replies were never sampled
+    A task without a path has a score of 0 and no recall. A task whose replies were never sampled
     has neither.
     """
     correct = answer_correctness(answers, matches, votes)

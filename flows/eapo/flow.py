@@ -1,32 +1,33 @@
-"""EAPO, Evidence-Augmented Policy Optimization: a policy quotes before it answers, a reward model
-compares what is quoted, and learns from those of its marks that agree with the outcomes. It reads
-as section 3.
+"""EAPO, Evidence-Augmented Policy Optimization: a policy quotes evidence before it answers; a
+reward model compares the quotes, and learns from those of its marks that agree with the outcomes.
+It reads as section 3.
 
 Departures
-- Marks are scaled to 0..1 among the answers of a group that have all four parts. If they are all
-  equal, the reward for evidence is (v - 1) / 4; if a comparison is unreadable twice, it is 0.
-- The reward model sees a list of quotes, one for each line or sentence, without quotation marks and
-  ellipses, at most 200 of them and 30,000 characters. It samples at the policy's temperature; the
-  paper gives one for the policy alone.
-- An empty `<answer>` has no format reward either.
-- In training, profiles of the paper judge answers with a local model (`models.judge`); the paper
-  names GPT-4o.
-- Advantages divide by the population standard deviation.
-- The reward model learns the marks that agree with the outcomes, each by itself, in the comparison
-  that it wrote. The words of a comparison are learnt if none of its marks disagrees. The paper does
-  not say in which form a trajectory is learnt, nor with which learning rate, batch and bounds.
+- Marks are scaled to 0..1 among the answers of a group that have all four parts. If all marks are
+  equal to v, the evidence reward is (v - 1) / 4; if a comparison is unreadable twice, it is 0.
+- The reward model sees a list of quotes, one per line or sentence, without quotation marks and
+  ellipses: at most 200 quotes and 30,000 characters. It samples at the policy's temperature; the
+  paper gives a temperature only for the policy.
+- An empty `<answer>` gets no format reward either.
+- In training, the paper profiles judge answers with a local model (`models.judge`); the paper names
+  GPT-4o.
+- Advantages are divided by the population standard deviation.
+- The reward model learns each mark that agrees with its outcome separately, within the comparison
+  that it wrote. The words of a comparison are learnt only if none of its marks disagrees. The paper
+  does not specify the form in which a trajectory is learnt, nor the learning rate, batch and
+  bounds.
 - Eq. 1 has one ratio for a whole output; here each token has its own, as in DAPO's code.
-- Prompts are worded for this project. The set `paper` asks for what the paper's do. Our set
-  `english` asks for no more quotes than are needed (the paper: as comprehensive as possible), and
-  for equal numbers for sets that are equally good. Contexts stand between tags.
+- Prompts are worded for this project. The set `paper` makes the same requests as the paper's
+  prompts. Our set `english` asks for no more quotes than are needed (the paper: as comprehensive as
+  possible), and for equal scores for equally good sets. Contexts are enclosed in tags.
 - Identical evidence is shown as often as it was given.
-- A tree of evidence expands its best node alone, three samples a level; the paper says "beam width
-  3". The policy's own reward model scores the nodes, as it is after training.
-- The errors of figure 9 are told apart by known evidence, in held-out questions that have it; for
-  LongBench-v2, which has none, the paper does not say how.
-- Benchmarks: items with a context of more than 131,072 tokens are left out, and one between the
-  policy's 120K tokens and these is cut in its middle. An answer counts even if other parts of the
-  reply are missing. Each question is asked once at temperature 1.0; the paper does not say.
+- A tree of evidence expands only its best node, with three samples per level; the paper says "beam
+  width 3". The nodes are scored by the policy's own reward model as it is after training.
+- The errors of figure 9 are told apart by known evidence, on held-out questions that have it. The
+  paper does not say how it classifies errors on LongBench-v2, which has none.
+- Benchmarks: items with a context of more than 131,072 tokens are left out, and contexts between
+  the policy's 120K tokens and this bound lose their middle. An answer counts even if other parts of
+  the reply are missing. Each question is asked once at temperature 1.0; the paper does not say.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ CONSISTENT = Query.beside(__file__, "consistent")
 
 @dataclass(frozen=True)
 class PolicyStep:
-    """The policy after a step, the comparisons of its evidence (none if nothing is compared), and
-    the rewards of its answers."""
+    """The policy after a step, the comparisons of its evidence (none if evidence is not compared),
+    and the rewards of its answers."""
 
     policy: Player
     comparisons: list[Replies]
@@ -194,8 +195,8 @@ def open_questions(run: Run[Config]) -> QuestionSet:
 def watch(
     run: Run[Config], step: Place, policy: str, *, answers: Table, marks: list[Table], tasks: Table
 ) -> None:
-    """Stop before an update if too little is quoted from the context, or if comparisons cannot
-    be read."""
+    """Raise Alarm before an update if too little is quoted from the context, if comparisons cannot
+    be read or, where the truth is known, if marks are too often wrong."""
     run.watch(
         step,
         measure_quotes,

@@ -1,6 +1,6 @@
 """Scores on questions that are never trained on.
 
-These are the share of right answers, the recall of gold evidence, how well the reward model chooses
+They are the share of right answers, the recall of gold evidence, how well the reward model chooses
 (section 5.2), other ways of answering (section 2.2), and needles in haystacks (appendix B).
 """
 
@@ -32,8 +32,8 @@ def score_held_out(
 ) -> Table | None:
     """Answer every question `evaluation.samples` times, and let the reward model choose the best.
 
-    The reward model chooses among the `first_answers`, those of the first evaluation, at every
-    iteration. Returns these; None without held-out questions.
+    At every iteration the reward model chooses among `first_answers`, those of the first
+    evaluation. Returns them; None without held-out questions.
     """
     cfg = run.cfg.evaluation
     place = iteration.phase("evaluation")
@@ -92,7 +92,7 @@ def score_choices(
     benchmark: QuestionSet,
     answers: Table,
 ) -> None:
-    """Let the reward model mark the `answers`, and score the choice of those it marks highest."""
+    """Let the reward model mark `answers`, and score its choice of the best (`best_of_n`)."""
     marks = run.ask(
         place, roles.reward_model, reward_model.policy, answers=answers, tasks=benchmark.tasks
     ).rows

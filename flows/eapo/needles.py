@@ -1,5 +1,4 @@
-"""Needle in a haystack: a part of every held-out evaluation, at every length and depth of a
-grid."""
+"""Needle in a haystack: part of every held-out evaluation, at every length and depth of a grid."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ FILLER_SIZE = 50  # clusters of the run's world
 
 @dataclass(frozen=True)
 class Haystacks:
-    """Needles, the texts in which they are hidden, and the place of each."""
+    """Needles, the texts in which they are hidden, and the position of each."""
 
     grid: Grid
     tasks: Table
@@ -31,10 +30,10 @@ class Haystacks:
 
     @classmethod
     def open(cls, run: Run[Any], grid: Grid, filler: Tables | None, seed: int) -> Haystacks:
-        """Hide numbers in the texts of `filler`; without any, facts of the run's world among facts
-        of others.
+        """Hide numbers in the texts of `filler` or, without filler, facts of the run's world among
+        other facts.
 
-        Raises ValueError if there is no filler, and the run's world has no needles.
+        Raises ValueError if there is no filler and the run's world has no needles.
         """
         place = run.place.iteration(0).phase(LABEL)
         if filler is None:
@@ -65,7 +64,7 @@ class Haystacks:
         self, run: Run[Any], place: Place, role: Role, policy: Policy, checker: AnswerChecker
     ) -> None:
         """Ask `policy`, in the role `role`, about every needle once, and store at `place` which
-        were found, and the metrics. `checker` says whether an answer is right."""
+        ones were found and the metrics. `checker` decides whether an answer is right."""
         answers = run.ask(
             place, role, policy, label=LABEL, tasks=self.tasks, contexts=self.contexts
         ).rows

@@ -22,12 +22,12 @@ VERDICTS = {"CORRECT": 1, "INCORRECT": 0, "NOT_ATTEMPTED": 0}
 def read_answer(
     rollout: Rollout, prompt: PromptRow, *, instructions: Instructions = NO_INSTRUCTIONS
 ) -> Row:
-    """The answer and the quotes of a reply of four parts, and the share of the quotes that are in
-    the prompt and not of its `instructions`.
+    """The answer and the quotes of a four-part reply, and the share of the quotes that are in the
+    prompt and not in its `instructions`.
 
-    Raises Malformed for a reply that lacks a part, or whose answer is empty. What the evidence
-    holds is no matter of format (R_f of eq. 2): it may quote nothing, and of very many quotes the
-    first are read.
+    Raises Malformed for a reply that lacks a part or whose answer is empty. The content of the
+    evidence does not affect the format (R_f of eq. 2): it may quote nothing, and if it has very
+    many quotes, only the first ones are read.
     """
     parts = in_order(rollout["reply"] or "", PARTS, may_be_empty=PARTS[:-1])
     quotes = first_quotes(parts["evidence"].text)
@@ -41,10 +41,10 @@ def read_answer(
 
 
 def read_line(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The answer and the one quote of a reply in a line, `QUOTE Answer: ANSWER`, and whether the
-    quote is in the text that the prompt ends with.
+    """The answer and the quote of a one-line reply, `QUOTE Answer: ANSWER`, and whether the quote
+    is in the text at the end of the prompt.
 
-    Raises Malformed for a line without both.
+    Raises Malformed for a line that does not have both.
     """
     line = QUOTE.fullmatch(first_line(rollout["reply"] or ""))
     if line is None:

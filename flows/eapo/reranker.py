@@ -1,7 +1,7 @@
-"""How well a text serves a query, by a language model that answers yes or no: the Qwen3-Reranker
+"""Relevance of a text to a query, by a language model that answers yes or no: the Qwen3-Reranker
 models (Zhang et al., "Qwen3 Embedding", 2025).
 
-A pair's score is the probability of "yes" against "no" as the next token, after the form of prompt
+A pair's score is the probability of "yes" against "no" as the next token, after the prompt format
 that these models were trained on.
 """
 
@@ -64,7 +64,7 @@ class RerankerConfig(BaseModel):
         return self
 
     def recipe_identity(self) -> dict[str, Any]:
-        """What a recipe records about these settings; see `model_identity`."""
+        """The part of these settings that a recipe records; see `model_identity`."""
         return {**self.model_dump(mode="json"), "model": model_identity(self.model)}
 
 
@@ -96,7 +96,7 @@ class Reranker:
         self._answers = [self._token(answer) for answer in ANSWERS]
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The probability, 0..1, that each text serves its query."""
+        """The probability, 0..1, that each text is relevant to its query."""
         prompts = [self._prompt(query, text) for query, text in pairs]
         size = self.config.batch_size
         scores = list[float]()
@@ -116,7 +116,7 @@ class Reranker:
         return answers[:, 1].tolist()
 
     def _prompt(self, query: str, text: str) -> list[int]:
-        """The tokens of a pair. Its text is cut, never the form around it."""
+        """The tokens of a pair. A long pair is truncated, never the prompt format around it."""
         opening = self._tokens(OPENING)
         closing = self._tokens(CLOSING)
         pair = self._tokens(

@@ -16,9 +16,9 @@ from warehouse.schemas import Answer, Mark, Match, Row, Vote
 
 
 def evidence_reward(mark_of: Mapping[str, float]) -> dict[str, float]:
-    """R_e: the marks of one group, scaled from its lowest to its highest.
+    """R_e: the marks of one group, min-max scaled to 0..1.
 
-    If all are equal, the marks themselves.
+    If all marks are equal, they are returned unchanged.
 
     >>> evidence_reward({"a": 0.25, "b": 0.5, "c": 0.75})
     {'a': 0.0, 'b': 0.5, 'c': 1.0}
@@ -33,7 +33,7 @@ def evidence_reward(mark_of: Mapping[str, float]) -> dict[str, float]:
 
 
 def weighted_reward(evidence: float, answer: float, weights: Rewards) -> float:
-    """Eq. 2, of a reply in four parts.
+    """Eq. 2 for a four-part reply.
 
     >>> round(weighted_reward(0.5, 1.0, Rewards()), 4)
     0.85
@@ -52,9 +52,9 @@ def policy_rewards(
     *,
     weights: Rewards,
 ) -> Iterator[Row]:
-    """R of every answer; a group is the answers to one prompt.
+    """Yield R for every answer; a group is the answers to one prompt.
 
-    A reply without the four parts earns nothing. Evidence earns nothing if its group's comparison
+    A reply without all four parts earns nothing. Evidence earns nothing if its group's comparison
     cannot be read. An answer whose outcome is unknown has no reward.
     """
     mark_of = marks_of(marks)

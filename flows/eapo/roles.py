@@ -1,4 +1,4 @@
-"""EAPO's roles: what each is asked, and about which rows."""
+"""EAPO's roles: what each is asked about which rows."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Roles:
 
 
 def groups(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
-    """The evidence of all readable answers to one prompt, without the context."""
+    """Yield, for each prompt, the evidence of all its readable answers, without the context."""
     text_of = {task["task_id"]: task["text"] for task in tasks}
     readable = (row for row in answers if row["answer"] is not None)
     for group in rows_by("prompt_id", readable).values():

@@ -1,5 +1,5 @@
-"""Trees of evidence: score what several replies quote, continue the best quotes with reasoning
-steps, score those too.
+"""Trees of evidence: score the quotes of several replies, continue the best quotes with reasoning
+steps, and score those steps.
 
     quotes = sprout(place, answers, breadth=3, label="quotes")
     rated = rate(place, quotes, marks, label="rated")  # or rate_by_similarity, without a judge
@@ -30,7 +30,7 @@ Mode = Literal["direct", "ssa", "llm-e", "llm-r", "oracle"]
 
 
 class Trees(BaseModel):
-    """Which ways of answering are compared in a held-out evaluation."""
+    """The ways of answering that a held-out evaluation compares."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -79,7 +79,7 @@ def sprout(answers: Table, *, breadth: int) -> Rows:
 def extend(nodes: Table, answers: Table, rollouts: Table, *, element: str) -> Rows:
     """Yield the `element` of every readable reply that continues its task's best node.
 
-    Until they are rated, the first counts as the best.
+    Until the nodes are rated, the first counts as the best.
     """
     parent_of = {row["task_id"]: row["node_id"] for row in nodes.rows(Node) if row["best"]}
     reply_of = {row["rollout_id"]: row["reply"] or "" for row in rollouts.rows(Rollout)}
@@ -120,8 +120,8 @@ def rate_by_similarity(
 ) -> Rows:
     """Yield the nodes with their similarity to the question, 0..1.
 
-    It is the reranker's score, or the cosine of an embedding model's vectors, mapped from -1..1, or
-    without either model the F1 of the words.
+    Similarity is the reranker's score; or else the cosine of an embedding model's vectors, mapped
+    from -1..1; or, without either model, the F1 of the words.
     """
     text_of = {row["task_id"]: row["text"] or "" for row in rows_of(tasks, Task)}
     rows = nodes.rows(Node)
