@@ -1,6 +1,6 @@
 """MAE's settings.
 
-The defaults are the paper's (sections 4 and 5, table 3) and, for what it does not say, the released
+The defaults are the paper's (sections 4 and 5, table 3) or, where the paper is silent, the released
 code's; profiles hold departures.
 """
 
@@ -16,11 +16,11 @@ from flows.settings.profile import Comparing, Dialogues, MethodSettings, Setting
 from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from tasks.training.grpo import GRPOSettings
 
-PAIRS = 622  # questions with answers of fine-tuning: what `selfplay seeds` makes, for a plan
+PAIRS = 622  # question-answer pairs for fine-tuning, as `selfplay seeds` makes them; for a plan
 
 
 class Questions(Settings):
-    """The questions that a run begins with, and how many of the Proposer's prompts show one."""
+    """The questions that a run begins with, and the share of Proposer prompts that show one."""
 
     file: str | None = Field(
         default=None, description="a file with a column `question`; null: the base model asks"
@@ -41,7 +41,7 @@ class Questions(Settings):
 
 
 class Proposer(Settings):
-    """How hard and how good a question is."""
+    """How the difficulty of a question is measured, and which quality it must have."""
 
     answers: int = Field(
         default=5,
@@ -63,7 +63,7 @@ class Proposer(Settings):
 
 
 class Judge(Settings):
-    """How often the Judge marks, and what a reply without a mark is worth."""
+    """How often the Judge marks, and the value of a reply without a mark."""
 
     judgments: int = Field(
         default=1,
@@ -89,7 +89,7 @@ class Update(GRPOSettings):
 class Config(MethodSettings):
     """A whole run: `iterations` times `steps` synchronised updates.
 
-    It learns from no corpus, and from no answer.
+    It uses neither a corpus nor reference answers.
     """
 
     examined: ClassVar = "model"

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on questions with known answers: a baseline of self-play."""
+"""Supervised fine-tuning on questions with known answers: a baseline for self-play."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class FineTuning(Settings):
 def fine_tune(run: Run[Any], role: Role, player: Player) -> Player:
     """The player after fine-tuning on the known answers to `role`'s prompts.
 
-    The template `solved` words them. Every iteration is an epoch, and ends with a held-out score.
+    The template `solved` words the answers. Every iteration is an epoch and ends with a held-out
+    score.
     """
     cfg = run.cfg.fine_tuning
     settings = run.cfg.update.model_copy(update={"entropy_coef": 0.0})

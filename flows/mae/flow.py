@@ -1,34 +1,37 @@
 """MAE, Multi-Agent Evolve: one model proposes questions, solves them, and judges both.
 
-arXiv 2510.23595. No true answer is known. The flow reads as Algorithm 1: D is the pool of
-questions, P that of questions with their answers.
+arXiv 2510.23595. No reference answers are known. The flow reads as Algorithm 1: D is the pool of
+questions, P the pool of questions with answers.
 
 Departures
-- Exactly the share `questions.referenced` of a batch shows a question of D; the paper tosses a coin
-  for each prompt.
-- The first questions of MAE (zero) are what the base model asks; nobody selects them, and
+- Exactly the share `questions.referenced` of a batch's prompts shows a question of D; the paper
+  tosses a coin for each prompt.
+- The first questions of MAE (zero) are asked by the base model; they are not filtered, except that
   unreadable ones are missing.
-- A question that is already in D, word for word, does not enter again. References and questions are
-  drawn without replacement, until all have been drawn.
+- A question that is already in D, word for word, is not added again. References and questions are
+  drawn without replacement until all have been drawn.
 - A batch is 128 replies of each role (table 3: "train batch size 128").
-- A mark s of 1 to 10 counts as (s - 1) / 9, so that 0.7 admits 8, 9 and 10. The paper has marks in
-  0..1 without saying how they are scaled.
-- A reply whose last element is not valid, such as a `<score>` that is no number, has no format
+- A mark s from 1 to 10 is scaled to (s - 1) / 9, so a threshold of 0.7 admits 8, 9 and 10. The
+  paper's marks are in 0..1; it does not say how they are scaled.
+- A reply whose last element is invalid, such as a `<score>` that is not a number, gets no format
   reward, whatever else it contains.
-- A Solver's reply without a whole `<answer>` is not shown to the Judge: V_J is 0, and it does not
-  enter P. Answers that only measure a question's difficulty are judged as they stand, as in the
-  released code. A Proposer's reply without a question is worth 0.
-- A question or answer without a readable mark has no reward, and so no advantage; the released code
-  takes 0.5 (`judge.unread`).
-- The paper gives no clip range and no mini-batch. Those here are the released code's: 0.2 and 0.28,
-  64 rollouts, a mean over tokens, and a dual clip of 3. Advantages divide by the population
-  standard deviation. A prompt may be as long as the context allows (table 3: 8,192 tokens).
-- Prompts are worded for this project. The set `paper` asks for what the paper's do. In our set
-  `english` the Judge works out the right answer itself, and the Proposer sees an example.
-- Answers are sampled as the policy gives them. The released code adds a repetition penalty of 1.02
-  and bans repeated 15-grams; what is sampled is then not what the trainer's ratio assumes.
-- Benchmarks: BIG-Bench Hard, MBPP+ and HumanEval+ are asked by lm-evaluation-harness, and MATH-500
-  stands for MATH. Other differences are in the entries (`differs`).
+- A Solver's reply without a complete `<answer>` is not shown to the Judge: V_J is 0, and it is not
+  added to P. Answers that only measure a question's difficulty are judged as they are, as in the
+  released code. A Proposer's reply without a question gets 0.
+- A question or answer without a readable mark has no reward, and hence no advantage; the released
+  code takes 0.5 (`judge.unread`).
+- The paper gives no clip range and no mini-batch size. We take the released code's: clip ranges of
+  0.2 and 0.28, 64 rollouts, a mean over tokens, and a dual clip of 3. Advantages are divided by the
+  population standard deviation. A prompt may be as long as the context allows (table 3: 8,192
+  tokens).
+- Prompts are worded for this project. The set `paper` makes the same requests as the paper's
+  prompts. In our set `english`, the Judge works out the right answer itself, and the Proposer sees
+  an example.
+- Answers are sampled from the policy's own distribution. The released code adds a repetition
+  penalty of 1.02 and bans repeated 15-grams, so its samples do not follow the distribution that the
+  trainer's ratio assumes.
+- Benchmarks: BIG-Bench Hard, MBPP+ and HumanEval+ are run by lm-evaluation-harness, and MATH-500
+  stands in for MATH. Other differences are listed in the entries (`differs`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MAE's rewards (sections 4.1 to 4.3), and the rows of `rewards` made from them.
 
-Every part lies in 0..1, and a reward is the mean of its parts. A function named `*_reward` computes
-a part from its values; one named `*_rewards` yields a row for each reply of a role.
+Every part is in 0..1, and a reward is the mean of its parts. A function named `*_reward` computes
+one part; one named `*_rewards` yields a row for each reply of a role.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tasks.stage import rows_by
 from warehouse.schemas import Answer, Mark, PromptRow, Rollout, Row, Task
 
 NO_MARK = "no readable mark"
-ROUNDING = 1e-9  # rounding may put a mean of marks this far below a bound that it equals
+ROUNDING = 1e-9  # rounding may put a mean of marks this far below a bound that it should equal
 
 
 # ---- format, for all roles ----
@@ -41,9 +41,9 @@ def measure_format(
 ) -> Row:
     """The format reward of a reply that should have one valid `<name>` element.
 
-    An element is valid if `read` finds in it what it should hold: of `<score>excellent</score>` no
-    mark can be read, so it earns nothing. Nor does a reply whose last element is not valid, since
-    that is the one that counts.
+    An element is valid if `read` can parse it: `<score>excellent</score>` contains no mark and
+    earns nothing. Neither does a reply whose last element is invalid, since that is the one that
+    counts.
     """
     reply = rollout["reply"] or ""
     if not _can_be_read(reply, read):
@@ -54,7 +54,7 @@ def measure_format(
 
 
 def measure_line(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], Any]) -> Row:
-    """The format reward of a reply that should be one line: 1 if it can be read, else 0."""
+    """The format reward of a reply that should be a single line: 1 if it can be read, else 0."""
     return {"format": {"total": float(_can_be_read(rollout["reply"] or "", read))}}
 
 
@@ -77,9 +77,9 @@ def _format_of(row: Task | Answer | Mark) -> float:
 def judge_score(
     answers: Iterable[Answer], marks: list[Mark], unread: float | None
 ) -> dict[str, float | None]:
-    """V_J: the mean mark of each answer, by its rollout.
+    """V_J: the mean mark of each answer, by rollout id.
 
-    A reply without an answer is worth 0. An answer without a readable mark is worth `unread`.
+    A reply without an answer gets 0. An answer without a readable mark gets `unread`.
     """
     marks_of = rows_by("rollout_id", marks)
     score_of: dict[str, float | None] = {}
@@ -95,7 +95,7 @@ def judge_score(
 def solver_rewards(
     answers: list[Answer], marks: list[Mark], *, pays_format: bool, unread: float | None
 ) -> Iterator[Row]:
-    """R_S: the Judge's mark and format. An answer without a readable mark is unscorable."""
+    """R_S: the Judge's mark and the format reward. An answer without a mark is unscorable."""
     mark_of = judge_score(answers, marks, unread)
     for answer in answers:
         form = _format_of(answer)
@@ -113,7 +113,7 @@ def solver_rewards(
 
 
 def difficulty_reward(quality: float, score: float, difficulty_from: float) -> float:
-    """1 less the mean score of the answers; 0 if the question's quality is below a bound.
+    """1 minus the mean score of the answers; 0 if the question's quality is below a bound.
 
     >>> difficulty_reward(0.8, 0.25, 0.7), difficulty_reward(0.6, 0.25, 0.7)
     (0.75, 0.0)
@@ -135,8 +135,8 @@ def proposer_rewards(
 ) -> Iterator[Row]:
     """R_P: quality, difficulty and format of every question.
 
-    `quality` are the marks of the questions, `marks` those of the answers. A reply without a
-    question is worth nothing; a question is unscorable without a readable mark of either kind.
+    `quality` holds the marks of the questions, `marks` those of the answers. A reply without a
+    question earns nothing. A question that lacks a readable mark of either kind is unscorable.
     """
     sampled = [answer for answer in answers if why_not_sampled(answer) is None]
     quality_of = rows_by("task_id", quality)
@@ -151,7 +151,7 @@ def proposer_rewards(
         good = mean_of((mark["mark"] for mark in quality_of[task_id]), unread)
         right = mean_of((score_of[answer["rollout_id"]] for answer in answers_of[task_id]), unread)
         if good is None or right is None:
-            # whether a question enters D depends on its quality alone (line 12)
+            # only its quality decides whether a question is added to D (line 12)
             known = {"format": form} if good is None else {"format": form, "quality": good}
             yield scored(task, None, known, unscorable=NO_MARK)
             continue
@@ -167,7 +167,7 @@ def proposer_rewards(
 
 
 def judge_rewards(marks: list[Mark], *, pays_format: bool) -> Iterator[Row]:
-    """R_J: format alone, as nobody knows whether a mark is right; 0 without `pays_format`."""
+    """R_J: format alone, since it is unknown whether a mark is right; 0 without `pays_format`."""
     for mark in marks:
         form = _format_of(mark)
         yield scored(mark, form * pays_format, {"format": form})

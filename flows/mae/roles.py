@@ -56,9 +56,9 @@ class Roles:
             read=read_solution,
             dialogue=dialogue,
         )
-        # Answers to a new question are tried for its difficulty alone. As in the released code, one
-        # without tags or without an end is judged as it stands: the Proposer is not paid for a
-        # lapse of format, nor for questions that make the Solver ramble.
+        # Answers to a new question only measure its difficulty. As in the released code, an answer
+        # without tags or without an end is judged as it is: the Proposer is not rewarded for the
+        # Solver's format errors, nor for questions that make the Solver ramble.
         self.trial = replace(self.solver, read=read_trial)
         self.question_judge = Role(
             "judge",
@@ -83,8 +83,8 @@ class Roles:
 def tagged(name: str, column: str, read: Callable[..., Any] = last_element) -> Reader:
     """The reader of the last `<name>` element, stored as `column`.
 
-    The format reward is measured even for a reply without such an element; one whose element
-    cannot be read has none.
+    The format reward is measured even for a reply without such an element; it is 0 for a reply
+    whose element cannot be read.
     """
     read_named = partial(read, name=name)
     return reads(column, read_named, measure=partial(measure_format, name=name, read=read_named))
@@ -104,7 +104,7 @@ def read_yes(reply: str) -> float:
 
 
 def element_or_reply(reply: str) -> str:
-    """The last `<answer>` element, or what is said after the thoughts.
+    """The last `<answer>` element or, without one, the text after the thoughts.
 
     >>> element_or_reply("So <answer>7</answer>"), element_or_reply("<think>Hm.</think> It is 7.")
     ('7', 'It is 7.')
@@ -119,10 +119,8 @@ def element_or_reply(reply: str) -> str:
 
 
 def propose(draws: list[Draw], *, count: int) -> Iterator[Row]:
-    """`count` prompts for a question, the first of which each show a drawn question of D.
-
-    The new question should be harder than the one shown.
-    """
+    """Yield `count` prompts for a new question. The first ones each show a drawn question of D,
+    which the new question should surpass in difficulty."""
     for draw in draws:
         yield {"template": "propose_harder", "task_id": draw["task_id"], "reference": draw["text"]}
     for _ in range(count - len(draws)):

@@ -1,6 +1,6 @@
-"""What a step of MAE is made of: questions are proposed, pairs are made, and the Judge is trained.
+"""The parts of an MAE step: questions are proposed, pairs are made, and the Judge is trained.
 
-In the paper's names, D is the pool of questions and P the pool of questions with answers.
+As in the paper, D is the pool of questions and P the pool of questions with answers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Trials:
 
 
 def first_questions(run: Run[Config], roles: Roles, model: Player) -> Table:
-    """D_0: questions of a file, or questions that the base model asks. No answer is read."""
+    """D_0: questions from a file, or questions that the base model asks. No answer is read."""
     cfg = run.cfg.questions
     place = run.place.iteration(0).phase("questions")
     if cfg.file:
@@ -63,10 +63,11 @@ def first_questions(run: Run[Config], roles: Roles, model: Player) -> Table:
 
 @stage(TASKS)
 def seed_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
-    """Yield `count` questions of a file, drawn without replacement, with all that they are about.
+    """Yield `count` questions of a file, drawn without replacement, with their passages and
+    options.
 
-    No answer is read. `identity` stands for the file's content. Raises ValueError if no column is
-    named like a question, or if there are fewer questions.
+    No answer is read. `identity` stands for the file's content. Raises ValueError if no column name
+    denotes a question, or if there are fewer than `count` different questions.
     """
     columns = columns_of(Path(file)).model_copy(update={"answers": (), "id": None})
     items = items_of(read_rows(Path(file)), "seeds", columns)
@@ -78,8 +79,7 @@ def seed_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
 
 
 def whole_question(item: Mapping[str, Any]) -> str:
-    """A question with its passage before it and its options below it, as the released code has
-    them.
+    """A question with its passage before it and its options after it, as in the released code.
 
     >>> whole_question({"text": "Who?", "context": "Ada did.", "options": ["Ada", "Bo"]})
     'Ada did.\\n\\nWho?\\nA) Ada\\nB) Bo'
@@ -97,7 +97,7 @@ def whole_question(item: Mapping[str, Any]) -> str:
 def propose(
     run: Run[Config], roles: Roles, step: Place, model: Player, D: Table
 ) -> tuple[Table, RoleRollouts]:
-    """Lines 4-15: new questions, of which the good ones enter D. Returns D and the rewards."""
+    """Lines 4-15: new questions; the good ones are added to D. Returns D and the rewards."""
     cfg = run.cfg
     policy = model.policy
     # line 5: questions to surpass
@@ -151,7 +151,7 @@ def propose(
         draws=references,
         rewards=rewards,
         component="quality",
-        # without the filter, a question whose quality is not known enters, too
+        # without the filter, a question of unknown quality is added as well
         rules=PoolRules(enters_from=cfg.proposer.lowest_quality or None),
         label="questions",
     )
@@ -169,11 +169,11 @@ def watch_marks(
     answers: Table,
     marks: Table,
 ) -> None:
-    """Stop before an update that the Judge misleads.
+    """Stop before an update that the Judge would mislead.
 
-    An alarm is raised if questions are empty or copies, if the Judge gives all questions and
-    answers the best mark or, where the truth is known, if it marks answers wrongly. `quality` are
-    the marks of the questions, `marks` those of the answers.
+    Raises Alarm if questions are empty or copies, if the Judge gives all questions and answers the
+    best mark or, where the truth is known, if it marks answers wrongly. `quality` holds the marks
+    of the questions, `marks` those of the answers.
     """
     watch_questions(run, step, policy, tasks=tasks)
     run.watch(
@@ -199,12 +199,12 @@ def watch_marks(
 def solve(
     run: Run[Config], roles: Roles, step: Place, model: Player, D: Table, P: Table | None
 ) -> tuple[Table, RoleRollouts]:
-    """Lines 16-19: answers to questions of D, which enter P. Returns P and the rewards."""
+    """Lines 16-19: answers to questions of D, added to P as pairs. Returns P and the rewards."""
     cfg = run.cfg
     tasks = draw(run, step, D, cfg.batch_size, label="questions")  # line 16
     trials = answer_and_mark(run, step, roles, roles.solver, model, tasks)  # line 17
     answers = trials.answers.rows
-    # line 18: a pair may equal another, as a question may be answered alike twice
+    # line 18: P may hold equal pairs, since a question may get the same answer twice
     P = pool(
         step,
         previous=P,
@@ -238,9 +238,9 @@ def answer_and_mark(
     answers_label: str | None = None,
     marks_label: str = "answers",
 ) -> Trials:
-    """`group_size` answers of the Solver to every question, and the Judge's marks of each.
+    """`group_size` answers by the Solver to every question, and the Judge's marks of each answer.
 
-    The labels are those of the tables; None leaves the answers without one.
+    The labels are those of the tables; with None, the table of answers has no label of its own.
     """
     answers = run.ask(
         step, solver, model.policy, group_size=group_size, label=answers_label, tasks=tasks
@@ -285,11 +285,11 @@ def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) 
 def learn(
     run: Run[Config], step: Place, model: Player, played: Mapping[str, RoleRollouts]
 ) -> Player:
-    """Line 23, section 3: one update for all trained roles, with a baseline for each.
+    """Line 23, section 3: one update for all trained roles, with a separate baseline for each.
 
     A mini-batch has rollouts of all these roles (section 4.4: "for all three roles
-    simultaneously"): an optimizer step on the rows of one role alone would be most of what that
-    role's advantages, or their noise, do.
+    simultaneously"): an optimizer step on a single role's rows would be dominated by that role's
+    advantages or their noise.
     """
     cfg = run.cfg
     return learn_jointly(
@@ -306,7 +306,7 @@ def learn(
 def draw(
     run: Run[Config], step: Place, entries: Table, num_draws: int, *, label: str, fewest: int = 1
 ) -> Table:
-    """Draws of this step from a pool; none from a pool of fewer than `fewest` entries."""
+    """This step's draws from a pool; none from a pool of fewer than `fewest` entries."""
     return draw_entries(
         step,
         pool=entries,
