@@ -29,7 +29,7 @@ class Update(GRPOSettings):
 
 
 class Challenger(Settings):
-    """How the Challenger is trained, and what repetition costs it."""
+    """How the Challenger is trained, and the penalty for repetition."""
 
     steps: int = Field(default=5, ge=0, description="updates of the Challenger per iteration")
     prompts_per_step: int = Field(default=128, ge=1, description="groups of questions per step")
@@ -54,7 +54,7 @@ class Challenger(Settings):
 
 
 class Solver(Settings):
-    """How the Solver's questions are labelled and kept, and how it is trained on them."""
+    """How the Solver's questions are labelled and filtered, and how it is trained on them."""
 
     candidates: int = Field(
         default=8000,
@@ -95,14 +95,14 @@ class Solver(Settings):
 
 
 def rows_per_step(cfg: Challenger | Solver) -> int | None:
-    """Rollouts of an optimizer step; None if a generation has one."""
+    """The number of rollouts per optimizer step; None if a generation takes only one step."""
     if cfg.mini_batch is None or cfg.mini_batch >= cfg.prompts_per_step:
         return None
     return cfg.mini_batch * cfg.group_size
 
 
 def planned(cfg: Challenger | Solver) -> GRPOSettings:
-    """The settings of an update of a plan, with its number of optimizer steps."""
+    """The settings of an update for a plan, with the number of optimizer steps."""
     rows = rows_per_step(cfg)
     if rows is None:
         return cfg.update

@@ -4,28 +4,31 @@ and the most frequent answer is the label.
 It reads as sections 3.2 to 3.4.
 
 Departures
-- Prompts are worded for this project. The set `paper` asks for what the released code's do (fewer
-  than 30 % of advanced students should solve a problem), in one message without a system message.
-- Answers are compared by Math-Verify, in training, votes and evaluation. The released code has
-  mathruler there, and for benchmarks a model that decides doubtful cases.
+- Prompts are worded for this project. The set `paper` makes the same requests as the released
+  code's prompts (fewer than 30 % of advanced students should solve a problem), in one message
+  without a system message.
+- Answers are compared by Math-Verify in training, voting and evaluation. The released code uses
+  mathruler, and for benchmarks also a model that decides doubtful cases.
 - The share of similar questions is taken over all questions of a step, as in the released code.
-- The paper's batch of 128 is one optimizer step on 128 prompts. The released code, like the paper's
-  profiles here, samples 512 prompts a step and takes 32 (Challenger) or 4 (Solver) optimizer steps
-  on them (`mini_batch`). Questions of an incomplete batch wait for the next epoch's order. If fewer
-  questions are kept than a step has, every step has all of them; there it is an error.
-- The KL term is to the base model, the optimizer goes on through all iterations, and ratios are
-  clipped alike on both sides (0.2). In the released code every iteration trains each player with a
-  new optimizer and its starting policy as the reference, and the upper clip is 0.3.
-- The Challenger earns what eq. 5 says. In the released code a reply without a question or without
-  an answer in a box earns -1, min(p, 1 - p) stands for 1 - 2|p - 1/2|, and its filter keeps shares
-  of 0.3 to 0.8 of nine answers. The Solver's reward there is 0.9 for the answer and 0.1 for the
-  form. A majority's share is of the readable answers, as there.
-- Where A < 0 the objective is at least 3 A (dual clip), as in the released code. Advantages divide
-  by the population standard deviation.
-- All replies are sampled at the settings of `dialogues`. The released code samples the questions
+- The paper's batch of 128 is one optimizer step on 128 prompts. The released code, like the paper
+  profiles here, samples 512 prompts per step and takes 32 (Challenger) or 4 (Solver) optimizer
+  steps on them (`mini_batch`). Questions left over from an incomplete batch wait for the next
+  epoch's order. If fewer questions are kept than a step needs, every step uses all of them; in the
+  released code this is an error.
+- The KL term is relative to the base model, the optimizer state persists through all iterations,
+  and the clip range is symmetric (0.2). In the released code, every iteration trains each player
+  with a new optimizer and its starting policy as the reference, and the upper clip is 0.3.
+- The Challenger's reward is eq. 5. In the released code, a reply without a question or without a
+  boxed answer earns -1, min(p, 1 - p) replaces 1 - 2|p - 1/2|, and the filter keeps shares of 0.3
+  to 0.8 of nine answers. The Solver's reward there is 0.9 for the answer and 0.1 for the format. As
+  there, a majority's share is taken over the readable answers.
+- For A < 0 the objective is at least 3 A (dual clip), as in the released code. Advantages are
+  divided by the population standard deviation.
+- All replies are sampled with the settings of `dialogues`. The released code samples the questions
   of the pool with top-p 0.95, and votes with top-p 1 and top-k 40.
-- Benchmarks: a question of AIME or AMC is answered once, since the released code's 32 answers are
-  greedy; a choice without a readable letter is wrong, where that code draws a letter at random.
+- Benchmarks: an AIME or AMC question is answered once, since the released code's 32 answers are
+  greedy. A multiple-choice answer without a readable letter is wrong, while the released code draws
+  a letter at random.
 """
 
 from __future__ import annotations
@@ -117,8 +120,8 @@ def rzero_iteration(run: Run[Config]) -> tuple[Player, Player]:
 def train_challenger(
     run: Run[Config], roles: Roles, iteration: Place, challenger: Player, solver: Player
 ) -> Player:
-    """Section 3.2: a question is worth most when half of the Solver's answers agree, and few
-    others are similar."""
+    """Section 3.2: a question earns most if half of the Solver's answers agree and few other
+    questions are similar."""
     cfg = run.cfg.challenger
     for b in range(cfg.steps):
         step = iteration.phase("challenger").step(b + 1)
@@ -166,8 +169,8 @@ def train_challenger(
 def train_solver(
     run: Run[Config], roles: Roles, iteration: Place, challenger: Player, solver: Player
 ) -> Player:
-    """Sections 3.3 and 3.4: N questions; train, by its label, on each that is neither easy nor
-    hard: as often as the steps take."""
+    """Sections 3.3 and 3.4: label N questions by majority and train on those that are neither easy
+    nor hard, for as many epochs as the steps take."""
     cfg = run.cfg.solver
     pool = iteration.phase("pool")
     questions = ask_and_answer(
@@ -218,7 +221,7 @@ def train_solver(
 
 
 def questions_per_step(pool: Place, num_questions: int, wanted: int) -> int:
-    """The questions of a step: `wanted`, or all that are kept if they are fewer, with a warning."""
+    """The number of questions in a step: `wanted` or, with a warning, all kept ones if fewer."""
     if num_questions < wanted:
         log.warning(
             "%s: only %d questions are kept, and a step should have %d: each step uses all of them",
@@ -232,8 +235,8 @@ def questions_per_step(pool: Place, num_questions: int, wanted: int) -> int:
 def batch_of_epoch(
     selections: list[Selection], tasks: list[Task], *, epoch: int, batch: int, size: int, seed: int
 ) -> Iterator[Row]:
-    """`size` of the kept tasks: in the order of their selection, in later epochs in one of their
-    own."""
+    """Yield the `batch`-th batch of `size` kept tasks: in selection order, or, in later epochs, in
+    the epoch's own random order."""
     task_of = {task["task_id"]: task for task in tasks}
     kept = [task_of[row["task_id"]] for row in selections if row["kept"]]
     if epoch:
@@ -252,8 +255,8 @@ def ask_and_answer(
     group_size: int,
     num_answers: int,
 ) -> Questions:
-    """`group_size` questions to each of `num_prompts` prompts, and `num_answers` answers to each
-    question."""
+    """Ask `group_size` questions for each of `num_prompts` prompts, and `num_answers` answers to
+    each question."""
     asking = roles.challenger.given(count=num_prompts)
     questions = run.ask(at, asking, challenger.policy, group_size=group_size)
     answers = run.ask(at, roles.solver, solver.policy, group_size=num_answers, tasks=questions.rows)

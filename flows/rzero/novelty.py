@@ -1,4 +1,4 @@
-"""Novelty of a batch's tasks: clusters of similar tasks, and the share of the batch in each."""
+"""Novelty of a batch's tasks: clusters of similar tasks, and each cluster's share of the batch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 MAX_ORDER = 4  # n-grams of one to four words, weighted equally
 EPSILON = 0.1  # count for an order without matches: method 1 of Chen and Cherry (2014)
-BLOCK = 256  # texts compared with all others at a time, which bounds the memory
+BLOCK = 256  # texts compared with all others at a time, to bound memory
 
 
 def bleu(hypothesis_H: Sequence[str], reference_R: Sequence[str]) -> np.ndarray:
-    """Sentence BLEU-4 of every pair, [H, R], over words split at blanks, with one reference and
+    """Sentence BLEU-4 of every pair, [H, R], over words split at whitespace, with one reference and
     smoothing method 1.
 
     It equals NLTK's `sentence_bleu`, except that identical texts score 1 even with fewer than four
@@ -60,7 +60,7 @@ def _incidences(
     hypotheses: list[list[str]], references: list[list[str]], n: int
 ) -> tuple[csr_array, csr_array]:
     """Which n-grams each text has, [texts, n-grams]. A repeated n-gram has one column per
-    occurrence, so that the product of two rows counts matches clipped to the smaller count."""
+    occurrence, so the product of two rows counts matches clipped to the smaller count."""
     from scipy.sparse import csr_array
 
     column: dict[tuple[tuple[str, ...], int], int] = {}
@@ -83,15 +83,15 @@ def _incidences(
 def clusters_of(similarity_NN: np.ndarray, distance: float = 0.5) -> list[int]:
     """The cluster of each of N texts, numbered in the order of their first members.
 
-    Agglomerative with average linkage of 1 - similarity; clusters are merged while they are less
-    than `distance` apart. Of two texts the earlier is the hypothesis, the row of `similarity_NN`,
-    as in the code released for R-Zero (arXiv 2508.05004).
+    Clustering is agglomerative, with average linkage of 1 - similarity; clusters are merged while
+    they are less than `distance` apart. The earlier of two texts is the hypothesis, the row of
+    `similarity_NN`, as in the code released for R-Zero (arXiv 2508.05004).
 
     >>> texts = ["what is 2 + 3 ?", "name a river in France", "what is 2 + 4 ?"]
     >>> clusters_of(bleu(texts, texts))
     [0, 1, 0]
     """
-    # half a second, which a command need not wait for
+    # imported here, because it takes half a second that other commands need not wait
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 
@@ -100,7 +100,7 @@ def clusters_of(similarity_NN: np.ndarray, distance: float = 0.5) -> list[int]:
         return [0] * num_texts
     apart = np.triu(np.maximum(1 - similarity_NN, 0.0), 1)
     tree = linkage(squareform(apart + apart.T), "average")
-    # which merges up to and at its threshold
+    # `fcluster` also merges at exactly its threshold
     labels = fcluster(tree, np.nextafter(distance, 0), "distance")
     number: dict[int, int] = {}
     return [number.setdefault(label, len(number)) for label in labels.tolist()]
@@ -110,7 +110,7 @@ def clusters_of(similarity_NN: np.ndarray, distance: float = 0.5) -> list[int]:
 def novelty(*, tasks: Tables, distance: float = 0.5) -> Rows:
     """Yield one row per task: its cluster among all tasks (see `clusters_of`).
 
-    A task without text is in no cluster; it counts in the batch size unless the engine failed.
+    A task without text is in no cluster, but counts toward the batch size unless the engine failed.
     """
     rows = rows_of(tasks)
     text_of = {row["task_id"]: row["text"] for row in rows if row["text"] is not None}

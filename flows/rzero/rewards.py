@@ -10,8 +10,8 @@ from warehouse.schemas import Label, Novelty, Row, Task
 
 
 def challenger_reward(share: float | None, alike: float, weight: float = 1.0) -> float:
-    """Eq. 5: uncertainty less the share of questions that are alike (eq. 4); 0 without a question
-    or readable answer.
+    """Eq. 5: uncertainty minus the share of similar questions (eq. 4), at least 0; 0 without a
+    question or a readable answer.
 
     >>> challenger_reward(0.5, 0.25), challenger_reward(1.0, 0.25), challenger_reward(None, 0.0)
     (0.75, 0.0, 0.0)
@@ -24,9 +24,12 @@ def challenger_reward(share: float | None, alike: float, weight: float = 1.0) ->
 def challenger_rewards(
     tasks: list[Task], labels: list[Label], novelties: list[Novelty], *, weight: float
 ) -> Iterator[Row]:
-    """Yield rows of `rewards`, eq. 5 for every question: its uncertainty, from the share of its
-    answers that agree with its label, less `weight` times the share of questions that are like it,
-    at least 0. It is 0 if there is no question, or no readable answer to it."""
+    """Yield rows of `rewards`: eq. 5 for every question.
+
+    A question's uncertainty comes from the share of its answers that agree with its label; `weight`
+    times the share of similar questions is subtracted. The reward is at least 0, and 0 without a
+    question or a readable answer to it.
+    """
     share_of = {row["task_id"]: row["share"] for row in labels}
     alike_of = {row["task_id"]: row["share"] for row in novelties}
     for task in tasks:
