@@ -1,5 +1,5 @@
-"""Absolute Zero's settings. The defaults are the paper's, or the released code's where it is
-silent; profiles hold departures."""
+"""Absolute Zero's settings. The defaults are the paper's or, where it is silent, the released
+code's; profiles hold departures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tasks.training.grpo import GRPOSettings
 
 TaskType = Literal["deduction", "abduction", "induction"]
 # Modules that programs may not use. Up to `calendar` they are the released code's; the others
-# reach out of the program, which the sandbox would refuse.
+# reach outside the program, which the sandbox would refuse.
 BANNED = (
     "logging",
     "random",
@@ -68,7 +68,7 @@ BANNED = (
 
 
 class Dialogues(profile.Dialogues):
-    """Long replies, and the room that their prompts leave."""
+    """Long replies, and prompts that leave room for them."""
 
     response_tokens: int = Field(
         default=8096, ge=1, description="maximum number of tokens to sample per reply"
@@ -84,7 +84,7 @@ class Dialogues(profile.Dialogues):
 
 
 class Update(GRPOSettings):
-    """Appendix B: clipped higher above than below, without KL."""
+    """Appendix B: an upper clip bound above the lower one, and no KL term."""
 
     epsilon_high: float = Field(default=0.28, gt=0)
     beta: float = Field(default=0.0, ge=0)
@@ -114,7 +114,7 @@ class Seeding(Settings):
 
 
 class Proposer(Settings):
-    """What a proposal shows, and how hard it is."""
+    """What a proposer's prompt shows, and how a proposal's difficulty is measured."""
 
     trained: bool = Field(default=True, description="false is the ablation: only the Solver learns")
     references: int = Field(
@@ -137,7 +137,7 @@ class Proposer(Settings):
 
 
 class Penalties(Settings):
-    """Eq. 6: rewards of replies that earn nothing."""
+    """Eq. 6: penalties for replies that would otherwise earn nothing."""
 
     malformed: float = Field(
         default=-1.0, le=0, description="reward if there are no tags, or no usable program"
@@ -207,7 +207,7 @@ class Config(MethodSettings):
         attempts: list[PlannedConversations] = []
         solutions: list[PlannedConversations] = []
         for task_type in self.task_types:
-            # six references are about 250 tokens each, ten inputs and outputs as many together
+            # six references have about 250 tokens each; ten inputs and outputs have 250 together
             shown = 250 if task_type == "induction" else 250 * max(1, self.proposer.references)
             proposer = PlannedRole(f"propose_{task_type}", Lengths(500 + shown, 700), "model")
             solver = PlannedRole(

@@ -1,36 +1,37 @@
 """AZR, Absolute Zero: one model proposes small Python programs and solves tasks about them; running
-the programs tells what is right.
+the programs verifies the answers.
 
 arXiv 2505.03335. A triplet is a program, an input and an output; a task hides one of them: the
 output (deduction), the input (abduction) or the program (induction). The flow reads as Algorithm 1.
 
 Departures
-- Programs run in a sandbox that has the standard library's pure modules alone. Inputs are literals
-  and outputs values of built-in types, compared here and not by the program's own `==`: an input
-  that is an expression could report any output. The paper's examples may define classes of their
-  own and pass them.
+- Programs run in a sandbox that offers only the pure modules of the standard library. Inputs are
+  literals and outputs are values of built-in types, compared by our own code and not by the
+  program's `==`: an input that is an expression could fake any output. In the paper, examples may
+  define their own classes and pass instances of them.
 - A proposed program runs in two interpreters with different hash seeds, so an output that depends
-  on the order of a set is not deterministic. The released code runs it twice in one process.
-- Banned names of the released code such as `os.path` never match there; here they do, and more
-  modules are banned (`proposer.banned`).
-- Functions beside `f` are allowed; the released code refuses programs with more than one, and
-  renames a function with another name.
-- The buffers are filled by `seeding.rounds` batches of proposals, whatever number of them is valid;
-  the released code goes on until there are S times B.
-- References are dealt from a shuffled buffer, so that no triplet is shown twice before all were
-  shown once in a step; the paper draws them independently.
-- References that make a proposer's prompt too long (`dialogues.content_tokens`) are left out of it;
-  the released code leaves out the whole prompt.
-- Advantages are normalised over the replies of a role and type; the released code does so over
-  their tokens, which gives a long reply more weight in the mean.
+  on the order of a set is recognised as nondeterministic. The released code runs the program twice
+  in one process.
+- Banned names such as `os.path` never match in the released code; here they do, and more modules
+  are banned (`proposer.banned`).
+- Functions besides `f` are allowed; the released code refuses programs with more than one function,
+  and renames a function that has another name.
+- The buffers are filled by `seeding.rounds` batches of proposals, however many of them are valid;
+  the released code continues until there are S times B valid ones.
+- References are dealt from a shuffled buffer, so within a step no triplet is shown twice before all
+  have been shown once; the paper draws them independently.
+- References that would make a proposer's prompt too long (`dialogues.content_tokens`) are left out;
+  the released code drops the whole prompt.
+- Advantages are normalised over the replies of a role and task type; the released code does so over
+  their tokens, which gives long replies more weight in the mean.
 - Mini-batches are drawn at random from all roles; the released code takes them in order of task
   type.
 - A reply that the engine failed to sample is left out instead of penalised.
-- The prompts are worded for this project. Brackets like [[5]] in them are shown as look-alikes, as
-  everywhere in this project.
-- The types of errors (`code_e`), composite functions and rewards for complexity or diversity, which
-  the paper tried and left out, are missing.
-- Benchmarks: HumanEval+ and MBPP+ are asked by lm-evaluation-harness; LiveCodeBench is missing.
+- The prompts are worded for this project. Brackets like [[5]] in them are replaced by look-alikes,
+  as everywhere in this project.
+- Error tasks (`code_e`), composite functions, and rewards for complexity or diversity, which the
+  paper tried and dropped, are missing.
+- Benchmarks: HumanEval+ and MBPP+ are run by lm-evaluation-harness; LiveCodeBench is missing.
 """
 
 from __future__ import annotations

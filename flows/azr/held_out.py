@@ -1,4 +1,4 @@
-"""Scores on tasks that are never trained on, and what the model proposed to itself."""
+"""Scores on tasks that are never trained on, and metrics of the model's own proposals."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PROPOSED = "tasks proposed"
 
 def score_held_out(run: Run[Config], roles: Roles, iteration: Place, model: Player) -> None:
     """Evaluate on the real benchmarks that the configuration names, and on the held-out tasks of
-    the built-in world if it names these: each is answered once, by the Solver of its type.
+    the built-in world if it names them: each is answered once, by the Solver of its type.
 
-    Raises ValueError if the configuration names the world's tasks, and no world that has tasks
-    about programs.
+    Raises ValueError if the configuration names a world's held-out tasks but no world that has
+    tasks about programs.
     """
     score_benchmarks(run, iteration, model)
     held_out = open_held_out(run)
@@ -58,7 +58,7 @@ def describe_tasks(
     proposals: Mapping[TaskType, Proposals],
     proposed: Mapping[TaskType, RoleRollouts],
 ) -> None:
-    """Store what was proposed in a step, and how often the Solver succeeded."""
+    """Store metrics of a step's proposals, and how often the Solver succeeded on them."""
     evaluate(
         step,
         measure_proposals,
@@ -74,7 +74,7 @@ def describe_tasks(
 def measure_proposals(
     tasks: list[Task], rewards: list[Reward], *, describe: Describe | None
 ) -> Iterator[tuple[str, float]]:
-    """`valid` is over all proposals, `pass_rate` over those that were tried.
+    """Yield metrics of proposals: `valid` for every one, `pass_rate` for those that were tried.
 
     `describe` gives further metrics of a task in a built-in world, such as the number of steps.
     """

@@ -1,7 +1,7 @@
-"""Triplets of a program, its input and its output, as texts: how they are read, checked and shown.
+"""Triplets of a program, its input and its output as text: how they are read, checked and shown.
 
-The text of a task is its program and its inputs in the fenced blocks in which a model writes them,
-so that a person, a pool and a prompt read the same text:
+The text of a task is its program and its inputs in the same fenced blocks in which a model writes
+them; people, pools and prompts all use this text:
 
     ```python
     def f(a):
@@ -11,7 +11,7 @@ so that a person, a pool and a prompt read the same text:
     'Hello World'
     ```
 
-A task of induction has several inputs, and a block `message`.
+An induction task has several inputs, and a block `message`.
 """
 
 from __future__ import annotations
@@ -51,33 +51,33 @@ class Triplet(TypedDict):
 
 
 def measure_format(rollout: Row, prompt: PromptRow) -> Row:
-    """1 for a reply of thoughts and an answer in their tags, else 0. The prompt may have opened
-    the thoughts."""
+    """The format reward: 1 for a reply with thoughts and an answer in their tags, else 0. The
+    prompt may already have opened the thoughts."""
     is_formed = REPLY.fullmatch(rollout["reply"] or "") is not None
     return {"format": {"total": float(is_formed)}}
 
 
 def answered(reply: str) -> str:
-    """The last `<answer>` element, or what is said after the thoughts if there is none."""
+    """The last `<answer>` element or, without one, the text after the thoughts."""
     parts = elements(reply, "answer")
     return parts[-1].text if parts else spoken(reply)
 
 
 def read_words(reply: str, *, read: Callable[[str], str]) -> str:
-    """What `read` makes of a reply whose words stand alone: its fences are in the midst of lines.
+    """What `read` finds in a reply without line breaks, whose fences are in the middle of a line.
     Raises Malformed as `read` does."""
     return read(unfolded(reply))
 
 
 def read_block(reply: str, *, name: str) -> str:
-    """What a reply answers in its last block of a kind: the output, the input, or the program.
-    Raises Malformed if there is none."""
+    """The content of the last block called `name` in a reply's answer: the output, the input or the
+    program. Raises Malformed if there is none."""
     return block(answered(reply), name)
 
 
 def read_program_and_input(reply: str, *, banned: Sequence[str]) -> str:
     """A proposed program with its input, as the text of a task. Raises Malformed if either is
-    missing, or may not be run."""
+    missing or must not be run."""
     text = answered(reply)
     program = block(text, "python")
     check_program(program, banned)
@@ -85,9 +85,9 @@ def read_program_and_input(reply: str, *, banned: Sequence[str]) -> str:
 
 
 def read_inputs_and_message(reply: str, *, num_inputs: int) -> str:
-    """The last `num_inputs` proposed inputs for a program that the prompt showed, and a message
-    about it, as blocks. Raises Malformed if there are fewer inputs or no message, or if an input is
-    not made of literals."""
+    """The last `num_inputs` proposed inputs for the program in the prompt, and a message about it,
+    as blocks. Raises Malformed if there are too few inputs or no message, or if an input is not
+    made of literals."""
     text = answered(reply)
     inputs = [part for part in blocks(text, "input") if part.strip()]
     if len(inputs) < num_inputs:
@@ -97,7 +97,7 @@ def read_inputs_and_message(reply: str, *, num_inputs: int) -> str:
 
 
 def read_input(text: str) -> str:
-    """The arguments of `f` in their canonical form. Raises Malformed if they are no literals."""
+    """The arguments of `f` in canonical form. Raises Malformed if they are not literals."""
     try:
         return inner(arguments_of(text))
     except ValueError as problem:
@@ -105,7 +105,7 @@ def read_input(text: str) -> str:
 
 
 def inner(arguments: str) -> str:
-    """The text of a tuple without its brackets.
+    """The text of a tuple without its parentheses.
 
     >>> inner("(1, 'a')"), inner("([1],)"), inner("()")
     ("1, 'a'", '[1]', '')
@@ -117,8 +117,8 @@ def check_program(program: str, banned: Sequence[str]) -> None:
     """Raise Malformed unless a program defines one `f` that takes an argument and returns
     something, and imports and names no banned module.
 
-    What it really does is seen when it runs; this is what prompts ask for, so that a program that
-    no task can be made of is called malformed and costs no run.
+    These are the prompt's requirements, checked so that an unusable program is malformed and is not
+    run. What the program really does is seen only when it runs.
     """
     try:
         tree = ast.parse(program)
@@ -141,8 +141,8 @@ def check_program(program: str, banned: Sequence[str]) -> None:
 
 
 def named_modules(tree: ast.AST) -> Iterator[str]:
-    """Names of modules that a program imports, with those above them; of what it calls; and
-    attributes of names, such as `os.path`."""
+    """Yield the names of the modules that a program imports, with their parent packages; of the
+    functions that it calls; and of attributes of names, such as `os.path`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -172,8 +172,8 @@ def prefixes(name: str) -> Iterator[str]:
 
 
 def task_text(program: str | None, inputs: Sequence[str], message: str | None = None) -> str:
-    """The text of a task: its program, inputs and message as fenced blocks. `program` is None where
-    a prompt showed it."""
+    """The text of a task: its program, inputs and message as fenced blocks. `program` is None if
+    the prompt showed it."""
     parts = [] if program is None else [fenced("python", program)]
     parts += [fenced("input", text) for text in inputs]
     if message is not None:
@@ -184,8 +184,8 @@ def task_text(program: str | None, inputs: Sequence[str], message: str | None = 
 def first_task(
     task_type: str, num_inputs: int, identity: str, inputs: Sequence[str], message: str
 ) -> tuple[str, str]:
-    """The text and the reference of the task that every run begins with: the identity, which
-    returns what it gets. An induction repeats the inputs if they are too few."""
+    """The text and the reference of the task that every run begins with: the identity function. An
+    induction task repeats the inputs if there are too few."""
     if task_type != "induction":
         return task_text(identity, inputs[:1]), inputs[0]
     all_inputs = [inputs[i % len(inputs)] for i in range(num_inputs)]
@@ -195,7 +195,7 @@ def first_task(
 def with_programs(
     tasks: Iterable[Task], prompts: Sequence[PromptRow], draws: Sequence[Triplet]
 ) -> Iterator[Task]:
-    """The tasks with the programs that their prompts showed in front, if they showed one."""
+    """Yield the tasks, each preceded by the program that its prompt showed, if it showed one."""
     program_of = {draw["task_id"]: block(draw["text"] or "", "python") for draw in draws}
     shown = {prompt["prompt_id"]: prompt["task_id"] for prompt in prompts}
     for task in tasks:
@@ -207,7 +207,7 @@ def with_programs(
 
 
 def halves(texts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What the Solver of an induction sees, and what it is judged by."""
+    """The half of an induction task's texts that its Solver sees, and the half that judges it."""
     return texts[: len(texts) // 2], texts[len(texts) // 2 :]
 
 
@@ -242,7 +242,7 @@ def runs_of_tasks(
 
 
 def runs_of_answers(answers: list[Answer], tasks: list[Triplet]) -> Iterator[Row]:
-    """What has to run to judge answers: a task's program on an answered input (abduction), or an
+    """Yield the runs that judge answers: a task's program on the answered input (abduction), or an
     answered program on the inputs that its author did not see (induction)."""
     task_of = {task["task_id"]: task for task in tasks}
     for answer in answers:
@@ -265,8 +265,8 @@ def runs_of_answers(answers: list[Answer], tasks: list[Triplet]) -> Iterator[Row
 
 
 def is_same_output(task: Row, answer: str) -> bool:
-    """Whether an answered output equals the true one, as Python compares literals. One that is no
-    literal is wrong."""
+    """Whether an answered output equals the true one, as Python compares literals. An output that
+    is not a literal is wrong."""
     try:
         canonical(answer)
     except ValueError:

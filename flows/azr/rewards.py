@@ -16,7 +16,7 @@ NO_ANSWER = "no attempt at it could be judged"
 
 
 def learnability(success_G: Sequence[float]) -> float:
-    """Eq. 4: 1 less the mean success; 0 if all attempts succeed or all fail.
+    """Eq. 4: 1 minus the mean success; 0 if all attempts succeed or all fail.
 
     >>> learnability([1, 0, 0, 0]), learnability([0, 0]), learnability([1, 1])
     (0.75, 0.0, 0.0)
@@ -28,7 +28,7 @@ def learnability(success_G: Sequence[float]) -> float:
 
 
 def with_penalties(value: float, is_formed: bool, *, wrong: float, malformed: float) -> float:
-    """Eq. 6: what the role earns, a penalty if that is nothing, a larger one for a format error.
+    """Eq. 6: the role's reward, or a penalty if it is 0, or a larger one for a format error.
 
     >>> with_penalties(0.75, True, wrong=-0.5, malformed=-1.0)
     0.75
@@ -45,7 +45,7 @@ def with_penalties(value: float, is_formed: bool, *, wrong: float, malformed: fl
 
 
 def is_well_formed(row: Task | Answer) -> bool:
-    """Whether a reply had thoughts and answer in their tags; a reply that never came had not."""
+    """Whether a reply had thoughts and answer in their tags; False if there was no reply."""
     return bool((row["format"] or {}).get("total"))
 
 
@@ -59,8 +59,8 @@ def proposer_rewards(
 ) -> Iterator[Row]:
     """Eq. 4 and 6 for every proposal. A task whose program could not be used is a format error.
 
-    A task that is too long to be asked counts as never solved, as in the released code. One whose
-    process was lost is unscorable.
+    A task that is too long to be asked counts as never solved, as in the released code. A task
+    whose process was lost is unscorable.
     """
     correct = correctness(answers, matches)
     answers_of = rows_by("task_id", answers)
@@ -90,7 +90,7 @@ def proposer_rewards(
 def solver_rewards(
     answers: list[Answer], matches: list[Match], *, wrong: float, malformed: float
 ) -> Iterator[Row]:
-    """Eq. 5 and 6: 1 for a right answer. One that could not be judged is unscorable."""
+    """Eq. 5 and 6: 1 for a right answer. An answer that could not be judged is unscorable."""
     correct = correctness(answers, matches)
     reason = {row["rollout_id"]: row["reason"] for row in matches}
     for answer in answers:

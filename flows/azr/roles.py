@@ -1,4 +1,4 @@
-"""Who is asked what: for each type of task, a proposer and a solver. One model is all of them."""
+"""Who is asked what: a proposer and a solver for each task type. One model plays all of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANSWERED_IN: dict[TaskType, str] = {
 
 
 class Roles:
-    """The roles of one configuration, by type of task."""
+    """The roles of one configuration, by task type."""
 
     def __init__(self, cfg: Config) -> None:
         template = templates(cfg, cfg.dialogues.prompts)
@@ -73,7 +73,7 @@ class Roles:
             )
             for task_type in cfg.task_types
         }
-        # held-out tasks are of every type, whatever types are trained
+        # held-out tasks are of all types, whichever types are trained
         self.solver: dict[TaskType, Role] = {
             task_type: Role(
                 f"solve_{task_type}",
@@ -89,8 +89,8 @@ class Roles:
 
 
 def shown(task_type: str, num_prompts: int) -> Callable[..., Iterator[Row]]:
-    """The function that yields what a proposer of a type of task sees: drawn programs, one a
-    prompt, for an induction; for the other types drawn triplets, in `num_prompts` prompts."""
+    """The function that yields what the proposer of a task type sees: for induction, drawn
+    programs, one per prompt; for the other types, drawn triplets in `num_prompts` prompts."""
     if task_type == "induction":
         return show_programs
     return partial(show_triplets, task_type=task_type, num_prompts=num_prompts)
@@ -106,11 +106,11 @@ def show_triplets(
     model: str,
     limit: int,
 ) -> Iterator[Row]:
-    """`num_prompts` prompts for a program with an input, each with its share of the drawn
-    triplets; equal ones are shown once.
+    """Yield `num_prompts` prompts for a program with an input, each with its share of the drawn
+    triplets; equal triplets are shown once.
 
-    As many are shown as fit a prompt of `limit` tokens of `model`, which `template` makes of them
-    and `values`: one that does not fit is left out.
+    `template` makes a prompt from the triplets and `values`. A triplet that would take the prompt
+    over `limit` tokens of `model` is left out.
     """
     size = len(draws) // num_prompts
     for i in range(num_prompts):
@@ -124,7 +124,7 @@ def show_triplets(
 
 
 def triplet(draw: Triplet) -> Row:
-    """A drawn triplet as values of a template. Of an induction's inputs it is the first."""
+    """A drawn triplet as template values. For an induction task, it has the first input."""
     return {
         "program": block(draw["text"] or "", "python"),
         "input": blocks(draw["text"] or "", "input")[0],
@@ -135,10 +135,10 @@ def triplet(draw: Triplet) -> Row:
 def show_programs(
     draws: list[Triplet], *, template: Template, values: Row, model: str, limit: int
 ) -> Iterator[Row]:
-    """A prompt for each drawn program: inputs and a message are asked for.
+    """Yield a prompt for each drawn program that asks for inputs and a message.
 
-    A program whose prompt, which `template` makes of it and `values`, has more than `limit` tokens
-    of `model` is left out.
+    `template` makes the prompt from the program and `values`. A program whose prompt has more than
+    `limit` tokens of `model` is left out.
     """
     for draw in draws:
         program = block(draw["text"] or "", "python")
@@ -148,7 +148,7 @@ def show_programs(
 
 
 def show_tasks(tasks: list[Triplet], *, task_type: str) -> Iterator[Row]:
-    """A prompt for each task of a type, with the parts that its Solver may see and no others."""
+    """Yield a prompt for each task of a type, with only the parts that its Solver may see."""
     for task in tasks:
         if task["text"] is not None and task["task_type"] == task_type:
             yield {
@@ -159,8 +159,8 @@ def show_tasks(tasks: list[Triplet], *, task_type: str) -> Iterator[Row]:
 
 
 def visible(task_type: str | None, text: str, all_outputs: Sequence[str]) -> Row:
-    """What the Solver sees: the output is hidden in deduction, the input in abduction, the program
-    and half of its inputs in induction."""
+    """The parts that the Solver sees: deduction hides the output, abduction the input, induction
+    the program and half of its inputs."""
     if task_type == "deduction":
         return {"program": block(text, "python"), "input": blocks(text, "input")[0]}
     if task_type == "abduction":

@@ -1,4 +1,4 @@
-"""What a step of Absolute Zero is made of: tasks are proposed, executed and tried, then solved."""
+"""The parts of an Absolute Zero step: tasks are proposed, executed and tried, then solved."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Proposals:
 
 
 def seed_buffers(run: Run[Config], roles: Roles, model: Player) -> Buffers:
-    """Fill the buffers from the identity program alone, with what the model proposes untrained."""
+    """Fill the buffers with the untrained model's proposals, starting from the identity program."""
     cfg = run.cfg
     start = run.place.iteration(0).phase("seeding").step(0)
     buffers: Buffers = {}
@@ -93,7 +93,7 @@ def seed_buffers(run: Run[Config], roles: Roles, model: Player) -> Buffers:
 def first_tasks(
     *, task_type: str, num_inputs: int, identity: str, inputs: Sequence[str], message: str
 ) -> Rows:
-    """Yield the one task that every run begins with: what the identity makes of its inputs."""
+    """Yield the one task that every run begins with: the identity function on its inputs."""
     text, reference = first_task(task_type, num_inputs, identity, inputs, message)
     yield {
         "task_id": hash_json(["first task", task_type, text]),
@@ -121,8 +121,8 @@ def propose(
 ) -> Proposals:
     """A batch of proposals of one type, each executed: its reference is what its program returns.
 
-    Proposers of deduction and abduction see past triplets of their type; that of induction sees a
-    program of either (lines 5 and 8).
+    The proposers of deduction and abduction see past triplets of their type; the proposer of
+    induction sees a program of either type (lines 5 and 8).
     """
     cfg = run.cfg
     label = f"propose_{task_type}"
@@ -171,9 +171,8 @@ def executed_tasks(
 ) -> Rows:
     """Yield the proposed tasks with the outputs of their programs as references.
 
-    A task that nobody can be asked about loses its text and gets the reason: one of its inputs has
-    no output, or its Solver's prompt, which `template` makes, has more than `limit` tokens of
-    `model`.
+    An unusable task loses its text and gets the reason: one of its inputs has no output, or its
+    Solver's prompt, made with `template`, has more than `limit` tokens of `model`.
     """
     executions_of = rows_by("subject_id", executions.rows(ExecutionRow))
     rows = with_programs(tasks.rows(Task), prompts.rows(PromptRow), draws.rows(Triplet))
@@ -244,7 +243,7 @@ def solve(
     buffer: Table,
     new: Table,
 ) -> RoleRollouts:
-    """Answers to a batch of tasks: first this step's, then others of the buffer."""
+    """Answer a batch of tasks: first this step's new ones, then others from the buffer."""
     cfg = run.cfg
     label = f"solve_{task_type}"
     tasks = draw(run, step, buffer, cfg.batch_size, label=label, first=new)
@@ -273,9 +272,9 @@ def watch_truth(
     tasks: Table,
     label: str,
 ) -> None:
-    """Measure, in a built-in world, whether what ran says what is true: the world computes what
-    programs return without running them. Raise Alarm, before an update, if it is too often not
-    (`monitor.max_reward_error`)."""
+    """Measure, in a built-in world, whether executions agree with the truth: the world computes
+    what programs return without running them. Raise Alarm, before an update, if they disagree too
+    often (`monitor.max_reward_error`)."""
     world = held_out_world(run)
     if world is None or world.oracle is None:
         return
@@ -294,8 +293,8 @@ def watch_truth(
 def match_errors(
     answers: list[Answer], matches: list[Match], tasks: list[Triplet], *, oracle: Truth
 ) -> Iterator[tuple[str, float]]:
-    """Yield 1 for an answer that was compared and whose verdict is not the truth, else 0, if
-    `oracle` can tell."""
+    """Yield `reward_error` for every compared answer that `oracle` can check: 1 if the verdict is
+    wrong, else 0."""
     task_of = {task["task_id"]: cast("Task", task) for task in tasks}
     matched = {row["rollout_id"]: row["matched"] for row in matches}
     for answer in answers:
@@ -316,8 +315,8 @@ def judge(
     *,
     label: str,
 ) -> Table:
-    """Whether each answer is right (section 3.2): an output by its value, an input and a program by
-    running them."""
+    """Judge whether each answer is right (section 3.2): an output by its value, an input or a
+    program by running it."""
     cfg = run.cfg
     if task_type == "deduction":
         return compare_answers(
@@ -337,10 +336,10 @@ def judge(
 
 @stage(MATCHES)
 def match_executions(answers: Table, tasks: Table, executions: Table) -> Rows:
-    """Yield for every answer whether what ran for it returned the task's outputs, all of them.
+    """Yield for every answer whether its runs returned all of the task's outputs.
 
-    An answer that raises an exception, or that uses more than it may, is wrong. One whose process
-    was lost could not be compared.
+    An answer that raises an exception or exceeds its resource limits is wrong. An answer whose
+    process was lost could not be compared.
     """
     task_of = {task["task_id"]: task for task in rows_of(tasks, Triplet)}
     executions_of = rows_by("subject_id", executions.rows(ExecutionRow))
@@ -364,8 +363,8 @@ def match_executions(answers: Table, tasks: Table, executions: Table) -> Rows:
 
 
 def returned_all(runs: list[ExecutionRow], task: Triplet) -> bool:
-    """Whether the runs returned, in order, the outputs that the Solver did not see. A run that is
-    missing, or returned nothing, did not."""
+    """Whether the runs returned, in order, the outputs that the Solver did not see; False if a run
+    is missing or returned nothing."""
     wanted = outputs(task)
     if task["task_type"] == "induction":
         _, wanted = halves(wanted)
@@ -383,7 +382,7 @@ def returned_all(runs: list[ExecutionRow], task: Triplet) -> bool:
 def learn(
     run: Run[Config], step: Place, model: Player, played: Mapping[str, RoleRollouts]
 ) -> Player:
-    """Eq. 8, TRR++: one update for all roles, with a baseline for each role and type of task."""
+    """Eq. 8, TRR++: one update for all roles, with a baseline for each role and task type."""
     cfg = run.cfg
     return learn_jointly(
         run,
@@ -405,8 +404,8 @@ def draw(
     label: str,
     first: Tables = (),
 ) -> Table:
-    """`num_draws` entries of a buffer, or of several together, for this step; tasks in `first` are
-    drawn first. A buffer without entries gives none."""
+    """Draw `num_draws` entries for this step from one buffer or from several together; tasks in
+    `first` are drawn first. Empty buffers give none."""
     return draw_entries(
         step,
         pool=entries,
