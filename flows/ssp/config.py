@@ -1,5 +1,5 @@
-"""Search Self-Play's settings. The defaults are the released script's, as far as it has them;
-flow.py says where not. Profiles hold departures."""
+"""Search Self-Play's settings. The defaults are the released script's where it has them; flow.py
+lists the exceptions. Profiles hold departures."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tasks.normalise import Scheme
 from tasks.rollouts.search_syntax import Syntax
 from tasks.training.grpo import GRPOSettings
 
-BY_RULE = 0.6  # a plan assumes this share of questions that pass the rules
-MEAN_TURNS = 4.0  # and so many turns of a conversation that searches
+BY_RULE = 0.6  # a plan assumes that this share of questions passes the rules
+MEAN_TURNS = 4.0  # and that a conversation with searches has this many turns
 
 
 class Models(profile.Models):
@@ -32,7 +32,7 @@ class Models(profile.Models):
 
 
 class Dialogues(profile.Dialogues):
-    """How the model family searches, and how far a conversation goes."""
+    """How the model family searches, and how long a conversation may get."""
 
     search_syntax: Literal["tags", "qwen", "olmo"] = Field(
         default="tags",
@@ -66,7 +66,7 @@ class Dialogues(profile.Dialogues):
 
 
 class Proposer(Settings):
-    """What is asked for, the rules of a valid question, and what an invalid one earns."""
+    """What is asked for, the rules for a valid question, and the reward of an invalid one."""
 
     hops: Shares[NumberKey] = Field(
         default={2: 1, 3: 1, 4: 1},
@@ -98,8 +98,8 @@ class Proposer(Settings):
 
 
 class Check(Settings):
-    """The check with documents: a question that cannot be answered with what its Proposer found
-    has a wrong answer, or none."""
+    """The check with documents: a question that cannot be answered from the documents that its
+    Proposer found has a wrong answer, or none."""
 
     enabled: bool = Field(default=True, description="false is the ablation: the rules decide alone")
     noise: int = Field(
@@ -125,7 +125,7 @@ class Check(Settings):
 
 
 class Update(GRPOSettings):
-    """The released script's: clipped higher above than below, with a small KL term."""
+    """The released script's: an upper clip bound above the lower one, and a small KL term."""
 
     epsilon_high: float = Field(default=0.285, gt=0)
     beta: float = Field(default=0.01, ge=0)
@@ -176,7 +176,7 @@ class Config(MethodSettings):
 
     @property
     def search_syntax(self) -> Syntax:
-        """How a search is written: in lines, if the prompts are read by lines."""
+        """How a search is written: as lines, if replies are read line by line."""
         if self.reads_lines:
             return "lines"
         return self.dialogues.search_syntax

@@ -1,29 +1,29 @@
-"""SSP, Search Self-Play, arXiv 2510.18821: one policy writes questions whose answer it is given,
-and answers them. It searches the documents for both.
+"""SSP, Search Self-Play, arXiv 2510.18821: one policy writes questions for given answers, and
+answers them. It searches the documents for both.
 
-It reads as the paper's game: the Proposer searches and asks, rules and a check with the documents
-that it found decide which questions are valid, the Solver searches and answers, and one policy
-learns both.
+It reads as the paper's game: the Proposer searches and asks; rules, and a check with the documents
+that the Proposer found, decide which questions are valid; the Solver searches and answers; and one
+policy learns both roles.
 
 Departures
-- The paper's text was not at hand, only its abstract, its released code and summaries by others.
+- We did not have the paper's text, only its abstract, its released code and summaries by others.
   The defaults are those of the released script.
-- Answers are titles of the documents that are searched, of ten words at most and without what
-  stands in brackets at their end; the paper has a list of 50,000. Its numbers of searches per
-  question were not found: here 2, 3 or 4, equally often (`proposer.hops`).
+- Answers are titles of the searched documents, of at most ten words and without trailing
+  parentheses; the paper has a list of 50,000 answers. We did not find its numbers of searches per
+  question; here they are 2, 3 or 4, equally often (`proposer.hops`).
 - The policy itself checks questions, as the abstract says; the released code asks another model,
   which `models.checker` may name.
-- The check sees the first tokens of every document that was found, beside those that four other
-  proposals found, as many as fit its prompt (`check.prompt_tokens`); the released code shows the
-  results as the Proposer saw them.
+- The check sees the first tokens of every document that the Proposer found, along with documents
+  found by four other proposals, as many as fit its prompt (`check.prompt_tokens`); the released
+  code shows the results as the Proposer saw them.
 - Answers are compared by their words alone; the released code asks a model about those that differ.
-- One update a step for both roles, on-policy, each role with half of the weight; the released
+- There is one on-policy update per step for both roles, each with half of the weight; the released
   script updates the Proposer first, then the Solver, each in two optimizer steps. The Proposer is
-  therefore sampled at the Solver's temperature, 1 (released 0.8), and there is no warm-up.
-- A repeated search is one with the same words; there, one with the same characters.
-- The buffer of valid questions is emptied every ten steps, as in the released script: with every
-  iteration. A question is replayed at most once in a step.
-- A reply that the engine failed to sample, and a check or an answer that could not be compared, is
+  therefore sampled at the Solver's temperature of 1 (released: 0.8), and there is no warm-up.
+- A search counts as repeated if it has the same words; in the released code, the same characters.
+- The buffer of valid questions is emptied every ten steps, as in the released script; here, that is
+  every iteration. A question is replayed at most once in a step.
+- A reply that the engine failed to sample, or a check or an answer that could not be compared, is
   left out instead of penalised.
 - The prompts are worded for this project, and the Proposer sees no example of a question.
 - Benchmarks: three of the paper's seven, asked as SCOPE asks them, with five searches.
@@ -67,7 +67,7 @@ def ssp_iteration(run: Run[Config]) -> Player:
         for s in range(cfg.steps):
             step = iteration.phase("play").step(s + 1)
             number = (t - 1) * cfg.steps + s
-            # the Proposer: from an answer to a question that needs searches
+            # the Proposer turns an answer into a question that needs searches
             questions = propose(run, roles, step, policy, documents, number)
             valid = check(run, roles, step, policy, documents, questions)
             buffer = pool(
@@ -77,7 +77,7 @@ def ssp_iteration(run: Run[Config]) -> Player:
                 chosen=valid.selections,
                 rules=EVERY_QUESTION,
             )
-            # the Solver: valid questions, and earlier ones in place of those that are not
+            # the Solver answers the valid questions, and earlier ones in place of invalid ones
             answers = solve(run, roles, step, policy, documents, questions, buffer)
             rewards = reward(run, step, questions, valid, answers)
             watch(run, step, policy, documents, questions, valid, answers, rewards)

@@ -1,4 +1,5 @@
-"""Measurements beside learning: held-out questions of a built-in world, and what was asked."""
+"""Measurements outside training: held-out questions of a built-in world, and the questions
+asked."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def score_held_out(
     run: Run[Config], roles: Roles, iteration: Place, player: Player, documents: Table
 ) -> None:
     """Evaluate on the benchmarks that the configuration names, and on the held-out questions of the
-    built-in world if it names these: answered once, with searches in the world's own documents.
+    built-in world if it names them. These are answered once, with searches in the world's own
+    documents.
 
     Raises ValueError if the configuration names held-out questions that the run's world lacks.
     """
@@ -72,9 +74,9 @@ def score_held_out(
 def measure_answers(
     tasks: list[Task], answers: list[Answer], matches: list[Match]
 ) -> Iterator[tuple[str, float]]:
-    """Yield, for every task whose answer was sampled, metrics of that answer. `score`, whose mean
-    is the share of right answers, is also given by the number of hops; `unanswered` counts replies
-    without an answer. A failed comparison counts as wrong."""
+    """Yield metrics of the answer to every task whose answer was sampled. The mean of `score` is
+    the share of right answers, also given by number of hops; `unanswered` counts replies without an
+    answer. A failed comparison counts as wrong."""
     correct = correctness(answers, matches)
     answer_of = {row["task_id"]: row for row in answers}
     for task in tasks:
@@ -97,8 +99,8 @@ def describe_questions(
     selections: Sequence[Table],
     rewards: Sequence[Table],
 ) -> None:
-    """Store what the Proposer asked in an iteration, from the tables of its steps; nothing outside
-    of built-in worlds."""
+    """Store metrics of the Proposer's questions in an iteration, from the tables of its steps. Does
+    nothing outside built-in worlds."""
     world = run.world
     if world is None or world.describe is None:
         return
@@ -117,9 +119,9 @@ def describe_questions(
 def measure_questions(
     tasks: list[Task], selections: list[Selection], rewards: list[Reward], *, describe: Describe
 ) -> Iterator[tuple[str, float]]:
-    """`valid`: over all questions that were asked for. `success`, the Solver's, and what `describe`
-    tells, as `valid_...`: over the valid ones. What it tells of all that can be read has no such
-    prefix."""
+    """Yield metrics of questions: `valid` for every question that was asked for; the metrics of
+    `describe` for every readable one, and again with the prefix `valid_` for every valid one; and
+    `success`, the Solver's, for every valid one."""
     kept = {row["task_id"] for row in selections if row["kept"]}
     success_of = {row["task_id"]: row["score"] for row in rewards}
     for task in tasks:

@@ -1,4 +1,4 @@
-"""What is read from conversations that search, and the rules of a valid question."""
+"""Readers of conversations that search, and the rules for a valid question."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")
 
 
 def answer_of(title: str | None, max_words: int) -> str | None:
-    """The answer that a document's title is, on one line and without brackets at its end; None for
-    a title without a word, or with more than `max_words`: it is the beginning of a text.
+    """A document's title as an answer, on one line and without trailing parentheses.
+
+    None for a title without a word, or with more than `max_words`, which is probably the beginning
+    of a text.
 
     >>> [answer_of(title, 2) for title in ("Mercury (planet)", "Ole Berg was born", "(?)", None)]
     ['Mercury', None, None, None]
@@ -26,7 +28,8 @@ def answer_of(title: str | None, max_words: int) -> str | None:
 
 
 def measure_question(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The documents that the Proposer's searches found, in order: all that the check may show."""
+    """As `evidence`, the ids of the documents that the Proposer's searches found, in order: the
+    ones that the check may show."""
     results = [result for turn in rollout["turns"] or [] for result in turn["results"] or []]
     found = [document_id for result in results for document_id in result["document_ids"]]
     return {"evidence": list(dict.fromkeys(found))}
@@ -38,7 +41,7 @@ def measure_answer(rollout: Rollout, prompt: PromptRow) -> Row:
 
 
 def queries_of(rollout: Rollout) -> list[str]:
-    """What a conversation searched for, in order."""
+    """The search queries of a conversation, in order."""
     return [query for turn in rollout["turns"] or [] for query in turn["queries"]]
 
 

@@ -15,7 +15,7 @@ NO_CHECK = "its check could not be made"
 
 
 def proposer_reward(is_right_G: Sequence[float]) -> float:
-    """1 less the Solver's mean success: the Proposer wins what the Solver loses.
+    """1 minus the Solver's mean success: the Proposer wins what the Solver loses.
 
     >>> proposer_reward([1, 0, 0, 0])
     0.75
@@ -33,10 +33,10 @@ def proposer_rewards(
     *,
     invalid: float,
 ) -> Iterator[Row]:
-    """Yield a row for every question: what the Solver lost if it is valid, else `invalid`.
+    """Yield a row for every question: `proposer_reward` if it is valid, else `invalid`.
 
-    A question whose check, or all of whose answers, failed in an engine or a comparison is
-    unscorable.
+    A question is unscorable if an engine or a comparison failed on its check or on all of its
+    answers.
     """
     kept = {row["task_id"] for row in selections if row["kept"]}
     passed = correctness(checks, check_matches)

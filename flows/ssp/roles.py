@@ -1,5 +1,5 @@
-"""Who is asked what: the Proposer for a question, the Checker for its answer with documents, the
-Solver for its answer with searches. The policy is all of them."""
+"""Who is asked what: the Proposer for a question, the Checker for its answer from documents, the
+Solver for its answer by searching. The policy plays all three roles."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ class Roles:
 def give_answers(
     samples: list[Sample], documents: list[Document], *, max_words: int
 ) -> Iterator[Row]:
-    """A prompt for each sampled document whose title can be an answer: that answer, and how many
-    searches a question for it should take. Nothing else of the document is shown."""
+    """Yield a prompt for each sampled document whose title can be an answer: that answer, and how
+    many searches a question about it should take. Nothing else of the document is shown."""
     title_of: dict[str | None, str | None] = {d["document_id"]: d["title"] for d in documents}
     for sample in samples:
         answer = answer_of(title_of[sample["document_id"]], max_words)
@@ -140,12 +140,12 @@ def show_documents(
     prompt_tokens: int,
     seed: int,
 ) -> Iterator[Row]:
-    """A prompt for each question that passed every rule: the question, the documents that its
-    Proposer found, and those that `noise` other Proposers found, in random order. Of each document
-    the first `document_tokens`, as `model` counts them. No prompt unless the check is `enabled`.
+    """Yield a prompt for each question that passed every rule; none unless the check is `enabled`.
 
-    If the prompt, which `template` makes, would have more than `prompt_tokens`, documents of others
-    are left out; if it still had, the Proposer's own are cut further.
+    A prompt has the question, the documents that its Proposer found, and those found for `noise`
+    other questions, in random order. Each document is truncated to `document_tokens`, as `model`
+    counts them. If the prompt that `template` makes would exceed `prompt_tokens`, documents of
+    other questions are left out; if it is still too long, the Proposer's own are truncated further.
     """
     if not enabled:
         return
@@ -183,7 +183,7 @@ def show_documents(
 
 @dataclass(frozen=True)
 class Shown:
-    """A document of a check: its title, its first words, and whether the question's own Proposer
+    """A document in a check: its title, its truncated text, and whether the question's own Proposer
     found it."""
 
     title: str
@@ -200,16 +200,16 @@ class Question:
     model: str
 
     def num_tokens(self, *documents: Shown) -> int:
-        """Of the prompt with these documents, without a chat template's."""
+        """The tokens of the prompt with these documents, without those of a chat template."""
         shown = [{"title": document.title, "text": document.text} for document in documents]
         return count_tokens(self.template.render(task=self.text, documents=shown), self.model)
 
 
 def fitting(documents: list[Shown], question: Question, prompt_tokens: int) -> list[Shown]:
-    """The documents, in their order, with which the prompt has about `prompt_tokens` at most.
+    """The documents, in their order, that fit a prompt of about `prompt_tokens`.
 
-    Own documents come first: others are added while there is room. If the own ones alone have too
-    many tokens, each text gets an equal share of the room.
+    The Proposer's own documents take precedence; others are added while there is room. If the own
+    documents alone have too many tokens, each text gets an equal share of the room.
     """
     alone = question.num_tokens()
     left = prompt_tokens - alone

@@ -57,7 +57,10 @@ class Rewards:
 
 
 def open_documents_with_titles(run: Run[Config]) -> Table:
-    """The documents to search, with their index. Raises ValueError if no title can be an answer."""
+    """The documents to search, with their index.
+
+    Raises ValueError if no document has a title that can be an answer.
+    """
     cfg = run.cfg
     world = world_of_corpus(run, cfg.corpus)
     if world is not None:
@@ -87,8 +90,10 @@ def open_documents_with_titles(run: Run[Config]) -> Table:
 def propose(
     run: Run[Config], roles: Roles, step: Place, policy: Player, documents: Table, number: int
 ) -> Questions:
-    """A question for the title of each of `questions` documents, none of them drawn again before
-    all were. `number` counts steps from 0."""
+    """Request a question for each drawn document, whose title is the answer.
+
+    No document is drawn again before all have been drawn. `number` counts steps from 0.
+    """
     cfg = run.cfg
     samples = sample(
         step,
@@ -125,8 +130,8 @@ def propose(
 def with_answers(
     tasks: Table, prompts: Table, samples: Table, documents: Table, *, max_words: int
 ) -> Rows:
-    """Yield the questions with the answers that they were written for, and the number of searches
-    that they should take."""
+    """Yield the questions with the answers that they were written for and the number of searches
+    that each should take."""
     prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
     sample_of: dict[str | None, Sample] = {row["sample_id"]: row for row in samples.rows(Sample)}
     rows = tasks.rows(Task)
@@ -154,8 +159,9 @@ def check(
     documents: Table,
     questions: Questions,
 ) -> Valid:
-    """The rules; then an answer with the documents that the Proposer found, among others, which has
-    to be the one that the question was written for."""
+    """Check which questions are valid: first by the rules, then by answering each from a mix of the
+    documents that its Proposer found and others. This answer must equal the one that the question
+    was written for."""
     cfg = run.cfg
     gates = check_rules(
         step,
@@ -228,8 +234,8 @@ def solve(
     questions: Questions,
     buffer: Table,
 ) -> ComparedAnswers:
-    """G answers, after searches, to each valid question of the step, and to a question of the
-    buffer for each that is missing."""
+    """G answers, after searches, to each valid question of the step and, for each missing one, to a
+    question from the buffer."""
     cfg = run.cfg
     draws = draw_entries(
         step,
@@ -259,7 +265,7 @@ def solve(
 def reward(
     run: Run[Config], step: Place, questions: Questions, valid: Valid, answers: ComparedAnswers
 ) -> Rewards:
-    """The Solver earns 1 for a right answer; the Proposer what the Solver loses."""
+    """The Solver earns 1 for a right answer; the Proposer earns what the Solver loses."""
     proposer = score(
         step,
         proposer_rewards,
@@ -292,8 +298,8 @@ def watch(
     answers: ComparedAnswers,
     rewards: Rewards,
 ) -> None:
-    """Raise Alarm, before the update, if questions are empty or copies, or too many that passed are
-    not sound, as an auditor says or, in a built-in world, its rules."""
+    """Raise Alarm, before the update, if questions are empty or copies, or if too many that passed
+    are unsound according to an auditor or, in a built-in world, to its rules."""
     watch_questions_and_answers(
         run,
         step,
@@ -320,7 +326,7 @@ def learn(
     advantages: list[Table] = []
     rollouts: list[Table] = []
     if "proposer" in cfg.trained:
-        # every question has a prompt of its own: what they share is the step
+        # every question has its own prompt, so the group is the step
         scheme = cfg.proposer.advantage
         advantages.append(
             normalise(step, rewards.proposer, scheme=scheme, within=(), label="proposer")
