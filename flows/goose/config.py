@@ -1,5 +1,5 @@
 """Golden Goose's settings. Profiles hold departures from the defaults; flows/goose/README.md says
-which of these are the paper's."""
+which defaults are the paper's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from flows.worlds.world import CORPUS
 from tasks.training.grpo import GRPOSettings
 
 MOST_DISTRACTORS = 25  # letters up to Z
-IN_LINES = 3  # distractors of the worked examples
-VALID = 0.7  # a plan assumes this share of readable tasks
+IN_LINES = 3  # distractors in the worked examples
+VALID = 0.7  # a plan assumes that this share of tasks is readable
 
 
 class Models(profile.Models):
@@ -163,7 +163,7 @@ class Config(MethodSettings):
 
     @property
     def rows_per_step(self) -> int | None:
-        """Rollouts of an optimizer step; None if an update has one."""
+        """The number of rollouts per optimizer step; None if an update takes only one step."""
         if self.mini_batch is None or self.mini_batch >= self.tasks_per_step:
             return None
         return self.mini_batch * self.answers

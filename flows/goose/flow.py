@@ -1,27 +1,28 @@
-"""Golden Goose, arXiv 2601.22975: a step of a text is masked, and the policy chooses it among
-distractors. Any text becomes tasks with a known answer.
+"""Golden Goose, arXiv 2601.22975: a step of a text is masked, and the policy chooses it from among
+distractors. Any text becomes tasks with known answers.
 
 It reads as figure 1: an author masks a step and writes distractors, tasks that are too easy are
-dropped, and the policy trains on the others with a rule's reward.
+dropped, and the policy trains on the rest with a rule-based reward.
 
 Departures
-- The paper's text was not at hand, only its abstract, data card and summaries by others. These do
-  not say how many attempts the difficulty filter makes, nor from which share of right ones a task
-  is too easy: here, if all of 16 are.
-- The author copies the step. The mask is put in here, and a step that does not stand in the text
-  once, word for word, makes no task. How the paper checks replies is not known.
-- Options are shuffled by a seed.
-- The paper trains on its tasks together with the tasks that ProRLv2 had, in programming, logic and
-  so on; here on masked texts alone.
-- The paper trains by ProRLv2. Clipping and the weight of the KL term are those of its configuration
-  in NeMo RL, the temperature is ProRL's (2505.24864). The learning rate and the numbers of tasks,
-  answers and steps are ours, as neither paper was at hand.
-- Of ProRLv2 these are missing: advantages normalised over the batch (here GRPO's z-score in each
-  group), new draws in place of groups whose rewards are all equal (which have no gradient here),
-  truncated importance sampling, its KL estimator, resets of the reference, penalties for length.
-- There may be several iterations, which measure difficulty again with the policy as it is then.
-- The author is `models.author`, or else the base model, which no paper tried.
-- The prompts are worded for this project. Programs have no prompt of their own.
+- We did not have the paper's text, only its abstract, data card and summaries by others. They do
+  not say how many attempts the difficulty filter makes, nor at which share of right ones a task is
+  too easy. Here it is too easy if all of 16 attempts are right.
+- The author only copies the step; our code inserts the mask. A step that does not occur in the text
+  exactly once, word for word, makes no task. How the paper checks replies is not known.
+- Options are shuffled with a seed.
+- The paper trains on its tasks together with ProRLv2's tasks in programming, logic and so on; we
+  train on masked texts alone.
+- The paper trains with ProRLv2. Clipping and the weight of the KL term are those of its
+  configuration in NeMo RL, and the temperature is ProRL's (2505.24864). The learning rate and the
+  numbers of tasks, answers and steps are ours, since we had neither paper.
+- These parts of ProRLv2 are missing: advantages normalised over the batch (here, GRPO's z-score in
+  each group), replacement draws for groups whose rewards are all equal (here, they have no
+  gradient), truncated importance sampling, its KL estimator, reference resets, and length
+  penalties.
+- There may be several iterations; each measures difficulty again with its current policy.
+- The author is `models.author` or else the base model, which no paper tried.
+- The prompts are worded for this project. There is no separate prompt for programs.
 - Benchmarks: three of the paper's fifteen.
 """
 
@@ -90,9 +91,9 @@ def make_tasks(
     documents: Table,
     number: int,
 ) -> Made:
-    """Tasks about new documents, and the filter: those that the policy always solves are dropped.
+    """Make tasks about new documents, and drop those that the policy always solves.
 
-    `number` counts iterations from 0; no document is drawn again before all were drawn.
+    `number` counts iterations from 0. No document is drawn again before all have been drawn.
     """
     cfg = run.cfg
     making = iteration.phase("making")
@@ -140,7 +141,8 @@ def make_tasks(
 def train(
     run: Run[Config], roles: Roles, step: Place, player: Player, made: Made, number: int
 ) -> Player:
-    """One update on answers to the `number`-th draw of tasks: 1 for the masked step, else 0."""
+    """One update on answers to the `number`-th draw of tasks. The reward is 1 for the masked step,
+    else 0."""
     cfg = run.cfg
     tasks = draw_tasks(
         step,

@@ -1,6 +1,6 @@
-"""Read the author's replies: a step that stands in the text, and distractors in its place.
+"""Read the author's replies: a step that occurs in the text, and distractors for it.
 
-A task is the text with the step masked, and the step among its distractors as options.
+A task is the text with the step masked, with the step and its distractors as options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tasks.scorers.equality import LETTER
 from warehouse.schemas import PromptRow, Rollout, Row
 
 MASK = "[MASK]"
-NO_PASSAGE = "none"  # what an author says of a text without a passage to ask about
+NO_PASSAGE = "none"  # the author's reply for a text without a passage to ask about
 # around the text in the prompts of the set `english`
 TEXT_BEGINS = "\nText:\n"
 TEXT_ENDS = "\nEnd of the text."
@@ -29,7 +29,7 @@ WRONG = "Wrong:"
 
 
 def text_of(content: str) -> str:
-    """The text in a prompt of the author; empty without the lines around it.
+    """The text in a prompt for the author; empty if the lines around it are missing.
 
     >>> text_of("Copy it. \\nText:\\nTwo is even.\\nEnd of the text.\\nThink first.")
     'Two is even.'
@@ -38,8 +38,7 @@ def text_of(content: str) -> str:
 
 
 def line_of_text(content: str) -> str:
-    """The text in a prompt of the author in lines, which is its last; empty without the lines
-    around it.
+    """The last text in a prompt for the author in lines; empty if the lines around it are missing.
 
     >>> line_of_text("\\nText: One.\\nStep: x\\n\\nText: Two is even.\\nStep:")
     'Two is even.'
@@ -67,9 +66,9 @@ def read_task(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_
 def read_extracted_task(
     rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_words: int
 ) -> Row:
-    """A task about the passage that the author made of the prompt's text, as `read_task` reads it.
+    """A task about the passage that the author extracted from the prompt's text; see `masked_task`.
 
-    Raises Malformed, also if the author found no passage.
+    Raises Malformed as `read_task` does, and if the author found no passage.
     """
     reply = rollout["reply"] or ""
     passage = last_element(reply, "passage")
@@ -88,9 +87,8 @@ def read_extracted_task(
 def read_lines(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min_words: int) -> Row:
     """A task in lines: the rest of the line `Step:`, then lines `Wrong: ...`, up to a blank one.
 
-    Small models go on past the distractors that are needed, up to the token limit. Of such a reply
-    the last line counts as cut off, and those before it are read. Raises Malformed as `read_task`
-    does.
+    Small models continue past the required distractors up to the token limit. The last line of such
+    a reply counts as cut off; the lines before it are read. Raises Malformed as `read_task` does.
     """
     content = prompt["messages"][-1]["content"]
     written, blank_line, _ = (rollout["reply"] or "").strip().partition("\n\n")
@@ -111,7 +109,7 @@ def read_lines(rollout: Rollout, prompt: PromptRow, *, num_distractors: int, min
 
 
 def pattern_of(words: Sequence[str]) -> re.Pattern[str]:
-    """Finds words with any blanks between them, where they do not begin or end within a word.
+    """A pattern that finds these words with any whitespace between them, at word boundaries.
 
     >>> [bool(pattern_of(["art", "of"]).search(text)) for text in ("an art  of old", "a cart of")]
     [True, False]
@@ -133,11 +131,11 @@ def masked_task(
 ) -> Row:
     """The columns text, options, reference and answer_type of a task.
 
-    The step is replaced by a mask in `text`, and stands among the first `num_distractors` in an
-    order that `seed` determines; the reference is its letter.
+    A mask replaces the step in `text`. The options are the step and the first `num_distractors`
+    distractors, in an order that `seed` determines; the reference is the step's letter.
 
-    Raises Malformed unless the step stands in the text once, is at least `min_words` words and at
-    most half of it, and the options all differ.
+    Raises Malformed unless the step occurs in the text exactly once, has at least `min_words` words
+    and at most half of the text, and the options all differ.
 
     >>> task = masked_task(
     ...     "Two is even, so its square is even.",

@@ -61,7 +61,7 @@ class Roles:
                 }
             ),
             into=TASKS,
-            read=Reader(read_task, whole=not cfg.reads_lines),  # lines before the cut are whole
+            read=Reader(read_task, whole=not cfg.reads_lines),  # lines before a cut are complete
             dialogue=dialogues.one_reply,
             values=values,
             on_judge_engine=cfg.models.author is not None,
@@ -81,7 +81,7 @@ def check_author(
     template: Template, values: Row, text_of: Callable[[str], str], around: tuple[str, str]
 ) -> None:
     """Raise ValueError unless `text_of` finds the document in the prompts that the author's
-    template makes; `around` is what has to stand around it."""
+    template makes. `around`: the text that must precede and follow it."""
     with rendered("author", (template,)):
         prompt = template.render(values, document=SAMPLE_TEXT)
     if text_of(prompt) != SAMPLE_TEXT:
@@ -96,8 +96,8 @@ def check_author(
 def show_texts(
     samples: list[Sample], documents: list[Document], *, model: str, limit: int
 ) -> Iterator[Row]:
-    """A prompt for each sampled document, with the first `limit` tokens of its text as `model`
-    counts them."""
+    """Yield a prompt for each sampled document, with the first `limit` tokens of its text as
+    `model` counts them."""
     document_of: dict[str | None, Document] = {row["document_id"]: row for row in documents}
     for sample in samples:
         text = cut_tokens(document_of[sample["document_id"]]["text"], model, limit)
