@@ -1,5 +1,5 @@
-"""TTRL's settings: the defaults are those of the released script for AIME, as far as they can be;
-flow.py says where not. Profiles hold departures."""
+"""TTRL's settings. The defaults are those of the released script for AIME where possible; flow.py
+lists the exceptions. Profiles hold departures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tasks.training.grpo import GRPOSettings
 
 
 class Config(MethodSettings):
-    """The settings of a run. It learns from questions alone."""
+    """The settings of a run. It learns from questions without answers."""
 
     questions: str | None = Field(
         default=None,

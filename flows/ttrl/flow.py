@@ -5,9 +5,9 @@ This is the worked example of a method: `selfplay new NAME` copies this folder.
 
 Departures
 - The paper samples 64 answers for the vote and trains on 32 of them; here all answers do both.
-- The learning rate is constant; the released script warms it up for 3 % of the steps and then lets
-  it fall as a cosine.
-- Equal answers are found by Math-Verify and by text, as everywhere in this project.
+- The learning rate is constant; the released script warms it up for 3 % of the steps and then
+  decays it along a cosine.
+- Answers are compared by Math-Verify and as text, as everywhere in this project.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def solver_role(cfg: Config) -> Role:
     return Role(
         "solver",
         (template("solver"),),
-        # yields the template's values for each prompt, from the tables that its parameters name
+        # yields the template's values for each prompt from the tables named by its parameters
         variables=readable_tasks,
         sampling=cfg.dialogues.sampling,
-        # the table that replies are read into, and how: one of its columns, or Malformed with
-        # the reason
+        # the table that replies are read into, and the reader of one of its columns, which raises
+        # Malformed with a reason
         into=ANSWERS,
         read=reads("answer", result),
         dialogue=cfg.dialogues.one_reply,
@@ -77,7 +77,7 @@ def solver_role(cfg: Config) -> Role:
 
 
 def draw_questions(run: Run[Config], step: Place, number: int) -> Table:
-    """The questions of one step. None repeats until all of the file have been drawn.
+    """The questions of one step. No question of a file repeats until all have been drawn.
 
     Raises ValueError if there is neither a file nor a built-in world with questions.
     """
