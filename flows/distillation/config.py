@@ -1,4 +1,4 @@
-"""Settings of on-policy distillation. `selfplay distil` takes models and machines of a run."""
+"""Settings of on-policy distillation. `selfplay distil` takes the models and machines of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tasks.training.grpo import GRPOSettings
 
 
 class Config(MethodSettings):
-    """The settings of a run. In every iteration the student answers the prompts once more."""
+    """The settings of a run. The student answers the prompts once per iteration."""
 
     source: str | None = Field(
         default=None, description="the run whose prompts are answered; required"

@@ -1,17 +1,17 @@
-"""On-policy distillation: a student learns from a teacher's probabilities of the student's replies.
+"""On-policy distillation: a student learns from a teacher's probabilities for its own replies.
 
 Agarwal et al., "On-Policy Distillation of Language Models: Learning from Self-Generated Mistakes",
 arXiv 2306.13649, with the reverse KL and student samples only (lambda = 1).
 
 The student answers prompts of another run; the teacher, a larger model or a trained policy, scores
-the answers. No reward and no reference answer is needed.
+the answers. Neither rewards nor reference answers are needed.
 
 Departures
-- Of the teacher only the probability of each sampled token is known, not of the whole vocabulary.
-  The divergence is therefore that of two outcomes, this token or another one
+- The teacher's probability is known only for each sampled token, not for the whole vocabulary. The
+  divergence is therefore between two outcomes, this token or any other
   (`tasks.training.distillation`), as in TRL's trainer with a teacher behind a server.
-- An iteration samples all its rollouts before its update, whose later optimizer steps are therefore
-  slightly off-policy: rollouts are rows that can be queried.
+- An iteration samples all its rollouts before its update, so that they are rows that can be
+  queried. Later optimizer steps of the update are therefore slightly off-policy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TEACHER_BENCHMARK = "teacher"
 
 @method(Config)
 def distillation_update(run: Run[Config]) -> Player:
-    """Sample from the student, score with the teacher, update; measure held-out prompts."""
+    """Sample from the student, score with the teacher, update, and measure on held-out prompts."""
     cfg = run.cfg
     role = ReplayedRole.open(run.place.store, cfg.source, cfg.role)
     if cfg.teacher is None:
@@ -47,7 +47,7 @@ def distillation_update(run: Run[Config]) -> Player:
     teacher = open_teacher(cfg.teacher, run.models["base"], cfg, run.place.store)
     if teacher.content_hash == run.start.content_hash:
         raise ValueError(f"the teacher {cfg.teacher!r} is what the student starts from")
-    # before any work: the teacher has to be one whose probabilities can be had
+    # before any work: check that this teacher's probabilities are available
     teaching_fleet(run.machines, teacher, run.start)
     student = run.player("policy")
     measure_held_out(run, run.place.iteration(0), student, teacher, role)
@@ -64,7 +64,8 @@ def distillation_update(run: Run[Config]) -> Player:
 def sample(
     run: Run[Config], place: Place, student: Player, role: ReplayedRole, *, is_measured: bool
 ) -> Table:
-    """The student's rollouts of the role's prompts: of those to train on, or of the held-out ones.
+    """The student's rollouts for the role's training prompts or, if `is_measured`, for its held-out
+    prompts.
 
     They are sampled from the student's own distribution: temperature 1, no top-p.
     """

@@ -1,12 +1,13 @@
-"""DPO, arXiv 2305.18290: a policy learns from pairs of replies which of the two is better.
+"""DPO, arXiv 2305.18290: a policy learns from pairs of replies, one of which is better.
 
-The replies are those of another run, whose people's labels, or rewards, say which is better. So
-labels of a judge's verdicts make a better judge, and labels of answers a better policy.
+The replies come from another run; human labels or rewards of that run say which is better. Labels
+of a judge's verdicts thus make a better judge, and labels of answers a better policy.
 
 Departures
 - The reference is the policy that the run starts from, which need not have been fine-tuned on the
   chosen replies.
-- A reply's log-probability sums over all its sampled tokens; the paper has one turn only.
+- A reply's log-probability sums over all its sampled tokens, in all turns; the paper has only
+  single turns.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PAIRS_BENCHMARK = "pairs"
 
 @method(Config)
 def preference_update(run: Run[Config]) -> Player:
-    """Pair replies of another run, update on the pairs, and measure pairs that were held out."""
+    """Pair replies of another run, update on the pairs, and measure on held-out pairs."""
     cfg = run.cfg
     source = Source.open(run.place.store, cfg.source, cfg.on, cfg.role)
     source.check_model(run.models["base"], run.start)
@@ -85,8 +86,8 @@ def measure_held_out(
     rollouts: Tables,
     before: Table | None = None,
 ) -> Table | None:
-    """Score the held-out pairs by the player's policy, and return the log-probabilities; None if
-    no pair is held out. `before`: those of the policy before training."""
+    """Score the held-out pairs by the player's policy, and return their log-probabilities; None if
+    no pair is held out. `before`: the log-probabilities under the policy before training."""
     place = iteration.phase("evaluation")
     batch = preference_batch(place, rollouts, compared, held_out=True)
     if not batch.num_rows:

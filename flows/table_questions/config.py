@@ -1,4 +1,4 @@
-"""Settings of table-questions: the material of its questions, and the models that write them."""
+"""Settings of table-questions: what its questions are about, and the models that write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tasks.corpus.parts import TASK_TYPES
 
 
 class Models(profile.Models):
-    """The base writes and checks."""
+    """The base writes the questions and checks them."""
 
     writer: str | None = Field(
         default=None, description="model that writes the questions; null: the base"

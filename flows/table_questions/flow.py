@@ -1,17 +1,16 @@
-"""Questions about the tables and the prose of long articles, with answers and evidence.
+"""Questions about the tables and prose of long articles, with answers and evidence.
 
 They are for methods that learn from given questions: EAPO's second source ("Wikipedia-based Mixed
 QA", appendix A of its paper).
 
-A question is kept if it quotes evidence word for word from every part that was shown, and if the
-model gives the writer's answer with the parts and not without them. A dropped question stores the
-first reason it failed.
+A question is kept if it quotes evidence verbatim from every part that was shown, and if the model
+gives the writer's answer with the parts but not without them. A dropped question stores the first
+reason why it failed.
 
 Departures
-- [our reading] The paper names no filter; these are the usual ones of questions that a model
-  writes.
-- Contexts are articles with their tables as Markdown, so that quotes of the parts are quotes of the
-  context.
+- [our reading] The paper names no filter; these are the usual ones for model-written questions.
+- Contexts are articles with their tables as Markdown, so that a quote from a part is also a quote
+  from the context.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class Articles:
 @method(Config)
 def table_questions(run: Run[Config]) -> Table:
     """Draw parts, request questions, check their evidence, answer each with and without the parts,
-    keep the sound ones."""
+    and keep the sound ones."""
     cfg = run.cfg
     place = run.place
     roles = Roles(cfg)
@@ -173,7 +172,7 @@ def compare(run: Run[Config], place: Place, answers: Table, tasks: Table, *, lab
 
 
 def passages(samples: list[Sample], documents: list[Document]) -> Iterator[Row]:
-    """The parts drawn for a question, in the order of their article."""
+    """Yield, for each question, the parts drawn for it, in the order of their article."""
     text_of = {row["document_id"]: row["text"] for row in documents}
     for row in samples:
         yield {
@@ -188,7 +187,7 @@ def passages(samples: list[Sample], documents: list[Document]) -> Iterator[Row]:
 def with_parts(
     tasks: list[Task], prompts: list[PromptRow], samples: list[Sample], documents: list[Document]
 ) -> Iterator[Row]:
-    """Every question with the parts that it was written about; never its answer."""
+    """Yield every readable question with the parts that it was written about, never its answer."""
     parts_of = {row["sample_id"]: row["parts"] for row in passages(samples, documents)}
     sample_of = {row["prompt_id"]: row["sample_id"] for row in prompts}
     for task in readable(tasks):
@@ -202,6 +201,6 @@ def with_parts(
 
 
 def without_parts(tasks: list[Task]) -> Iterator[Row]:
-    """Every question alone."""
+    """Yield every readable question alone."""
     for task in readable(tasks):
         yield {"task_id": task["task_id"], "task_type": task["task_type"], "question": task["text"]}

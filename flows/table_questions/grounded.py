@@ -32,8 +32,8 @@ def check_evidence(
     """Yield three checks of every readable task.
 
     `verbatim`: each quote is in a part that was shown, word for word. `covered`: every part is
-    quoted. `not_given_away`: the question leaves the answer open. Parts are compared as the prompt
-    showed them, neutralised.
+    quoted. `not_given_away`: the question does not contain the answer. Parts are compared as the
+    prompt showed them, neutralised.
     """
     shown_of = {row["sample_id"]: row["document_ids"] or [] for row in samples.rows(Sample)}
     sample_of = {row["prompt_id"]: row["sample_id"] for row in prompts.rows(PromptRow)}
@@ -51,7 +51,7 @@ def check_evidence(
 
 
 def _checks(task: Task, quotes: list[str], shown: list[str]) -> Iterator[tuple[str, bool]]:
-    """The name of each check, and whether the task passes it."""
+    """Yield the name of each check, and whether the task passes it."""
     all_shown = all(any(verbatim([quote], text) for text in shown) for quote in quotes)
     yield "verbatim", bool(quotes) and all_shown
     yield "covered", all(any(verbatim([quote], text) for quote in quotes) for text in shown)
@@ -63,7 +63,7 @@ def _checks(task: Task, quotes: list[str], shown: list[str]) -> Iterator[tuple[s
 def write_questions(
     tasks: Table, evidence: Table, articles: Table, chosen: Table, *, draft: Draft
 ) -> Rows:
-    """Yield the kept tasks, and write them beside the rows as JSON lines.
+    """Yield the kept tasks, and also write them as JSON lines beside the rows.
 
     A line has id, task_type, question, answer, context (the whole article) and evidence.
     """

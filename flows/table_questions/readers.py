@@ -17,7 +17,7 @@ KEYS = ("question", "answer", "evidence")
 
 @dataclass(frozen=True)
 class WrittenQuestion:
-    """What a writer's reply holds; no part is empty."""
+    """The parts of a writer's reply, none of them empty."""
 
     question: str
     answer: str
@@ -31,14 +31,14 @@ def read_question(rollout: Rollout, prompt: PromptRow) -> Row:
 
 
 def read_whole_question(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The same of a reply that was not cut off. Raises Malformed for one that was, too."""
+    """As `read_question`, but also raises Malformed for a reply that was cut off."""
     if rollout["finish_reason"] != "final":
         raise Malformed(UNANSWERED[rollout["finish_reason"]])
     return read_question(rollout, prompt)
 
 
 def read_evidence(rollout: Rollout, prompt: PromptRow) -> list[Row]:
-    """The quotes of a reply as criteria of the task that the rollout wrote. Raises Malformed as
+    """The quotes of a reply as criteria of the task that the reply states. Raises Malformed as
     `read_question` does."""
     written = _written(rollout["reply"] or "")
     return list(evidence_rows(rollout["rollout_id"], written.quotes))
@@ -71,7 +71,7 @@ def _written(reply: str) -> WrittenQuestion:
 
 
 def _text(members: Row, name: str) -> str:
-    """A text or a number, as text."""
+    """A member that is text or a number, as text. Raises Malformed if it is neither, or empty."""
     value = members.get(name)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise Malformed(f"no {name}")
