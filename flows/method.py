@@ -4,10 +4,10 @@
     def rzero_iteration(run: Run[Config]) -> tuple[Player, Player]:
         ...
 
-A method is a folder beside this file, or anywhere else (`selfplay run ./my_method`): `config.py`
-with its `Config`, `profiles/`, `prompts/`, and `flow.py` with that function. A method is also a
-Prefect flow, and each of its profiles is a deployment; `selfplay run`, `rerun`, `why`, the views
-and the report work on it.
+A method is a folder, beside this file or anywhere else (`selfplay run ./my_method`), with a
+`config.py` that has a `Config`, `profiles/`, `prompts/`, and a `flow.py` that has such a function.
+A method is also a Prefect flow, and each of its profiles is a deployment. `selfplay run`, `rerun`
+and `why`, the views and the report all work on it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Algorithm = Callable[[Run[Any]], Any]
 
 @dataclass(frozen=True)
 class Method:
-    """A flow's name, its configuration, and the algorithm that it plays."""
+    """A flow's name, its configuration class, and the algorithm that it plays."""
 
     name: str
     config: type[profiles.Settings]
@@ -58,9 +58,9 @@ class Method:
     ) -> str:
         """Play a run and return its name.
 
-        `overrides`: settings in place of the profile's, such as `{"solver.steps": 2}`. `rerun`
-        names stages to rerun; `force` lets a run continue with another configuration than the one
-        that it began with. Raises ValueError as `run` does.
+        `overrides`: settings that replace the profile's, such as `{"solver.steps": 2}`. `rerun`
+        names stages to rerun. `force` lets a run continue with a different configuration from the
+        one that it began with. Raises ValueError as `run` does.
         """
         name = run or default_run(self.name, profile, corpus)
         request = Request(
@@ -76,14 +76,14 @@ class Method:
 
     @property
     def folder(self) -> str | None:
-        """Its folder, if that is outside this project."""
+        """The method's folder if it is outside this project, else None."""
         if own_package(self.play):
             return str(profiles.home(self.config))
         return None
 
     @functools.cached_property
     def flow(self) -> Any:
-        """The same call as a Prefect flow; made on demand, as Prefect takes a second to import."""
+        """`__call__` as a Prefect flow, made on demand, since importing Prefect takes a second."""
         from prefect import flow
 
         as_flow = flow(
@@ -95,7 +95,7 @@ class Method:
         return as_flow(self.__call__)
 
     def _name_of_flow_run(self) -> str:
-        """The name of the run that a flow run plays."""
+        """The name of the run that the current flow run plays."""
         from prefect.runtime import flow_run
 
         parameters = flow_run.parameters
@@ -113,10 +113,10 @@ class Method:
     ) -> None:
         """Play a run; repeating the same request resumes where it stopped.
 
-        `loads`: it may load models. `pool`: machines that it shares with other runs. Raises
-        ValueError, before any model is loaded, for a wrong setting, a machine that the plan does
-        not fit, a missing model or API key, stages to rerun that do not exist, or a run that was
-        made with another configuration (unless `force`).
+        `loads`: whether the run may load models. `pool`: machines that it shares with other runs.
+        Raises ValueError, before any model is loaded, for a wrong setting, a machine that the plan
+        does not fit, a missing model or API key, stages to rerun that do not exist, or a run that
+        was made with another configuration (unless `force`).
         """
         cfg = self.load(request, loads)
         sink: profiles.Sink = "none"
@@ -134,8 +134,8 @@ class Method:
     def load(self, request: Request, loads: bool = True) -> profiles.Settings:
         """The configuration of a run.
 
-        `loads`: the run may load models. Raises ValueError for a wrong setting, a machine that the
-        plan does not fit, or a missing API key.
+        `loads`: whether the run may load models. Raises ValueError for a wrong setting, a machine
+        that the plan does not fit, or a missing API key.
         """
         cfg = profiles.load(self.config, request.profile, request.settings)
         if isinstance(cfg, MethodSettings):
@@ -147,7 +147,7 @@ class Method:
 
     def inquire(self, request: Request, settings: dict[str, Any]) -> Inquiry:
         """What a run would do now: the stages that it would reach, and why each would be
-        rebuilt. `settings` replace those of the request."""
+        rebuilt. `settings` override those of the request."""
         return self.play_by(Inquiry(), request, settings)
 
     def play_by(
@@ -159,7 +159,7 @@ class Method:
     ) -> Asking:
         """Play without running any stage: the inquiry looks at every stage that the flow reaches.
 
-        Published tables stand for the results of the stages. The flow ends at the first table that
+        Published tables stand in for the results of stages. The flow ends at the first table that
         does not exist, or when it stops by itself.
         """
         cfg = profiles.load(self.config, request.profile, {**request.settings, **settings})
@@ -185,7 +185,8 @@ def method(config: type[profiles.Settings]) -> Callable[[Algorithm], Method]:
 
 
 def own_package(play: Callable[[Run[Any]], Any]) -> str | None:
-    """The package of a method outside this project: `my_method` of `my_method.flow`."""
+    """The package of a method outside this project, such as `my_method` for `my_method.flow`; None
+    for a method of this project."""
     package, _, module = play.__module__.partition(".")
     if module == "flow":
         return package
@@ -193,7 +194,7 @@ def own_package(play: Callable[[Run[Any]], Any]) -> str | None:
 
 
 def _only_head(cfg: Any, store: Store) -> contextlib.AbstractContextManager[None]:
-    """Refuse a second machine as head of a store whose engines are on several."""
+    """Refuse a second head machine for a store whose engines run on several machines."""
     if isinstance(cfg, MethodSettings) and is_on_nodes(cfg):
         return head_of(store)
     return contextlib.nullcontext()
@@ -208,10 +209,10 @@ def opened(
     kind: Callable[..., Run[Any]] = Run,
     pool: MachinePool | None = None,
 ) -> Iterator[Run[Any]]:
-    """A run of a configuration; its engines and its trainer end with it, unless they are a pool's.
+    """A run of a configuration; its engines and trainer end with it, unless they are a pool's.
 
-    A flow that trains no model, such as one that prepares a corpus, has none. `begins`: register
-    its models as the ones that the run starts from. `kind`: how a run behaves, such as a pilot.
+    A flow that trains no model, such as one that prepares a corpus, has neither. `begins`: register
+    its models as those that the run starts from. `kind`: the class of the run, such as a pilot's.
     """
     if not isinstance(cfg, MethodSettings):
         yield kind(cfg, store.run(name))
@@ -238,7 +239,7 @@ def opened(
             store.behind.wait()
             raise
         except Exception:
-            # Let writes under way end too. What fails among them is not told now: the next start
+            # Let pending writes finish, too. Their failures are not reported here: the next start
             # of the run reports what is missing.
             with contextlib.suppress(Exception):
                 store.behind.wait()

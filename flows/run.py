@@ -1,4 +1,4 @@
-"""The interface for writing a method: roles, players, and what a run can do.
+"""The interface for writing a method: roles, players, and the operations of a run.
 
 A method says who is asked what (`Role`), asks (`Run.ask`), computes rewards with the stages of
 `tasks`, and lets a player learn from them (`Run.learn`). Every call that returns a table is a
@@ -52,9 +52,9 @@ ONE_REPLY = Dialogue(max_turns=1)
 def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
     """The templates of a prompt set, by name.
 
-    In the set "english", the template `solver` is `prompts/english/solver.jinja` of the method; a
-    set may also be a folder anywhere. Worked examples are those of `dialogues.examples`, or else of
-    the set. Raises ValueError, naming the file, if it is missing or is no Jinja.
+    In the set "english", the template `solver` is the method's `prompts/english/solver.jinja`; a
+    set may also be a folder anywhere. Worked examples come from `dialogues.examples`, or else from
+    the set. Raises ValueError, naming the file, if a template is missing or is not valid Jinja.
     """
     folder = prompt_folder(home(type(cfg)), prompts)
     examples = getattr(getattr(cfg, "dialogues", None), "examples", None)
@@ -65,12 +65,13 @@ def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
 class Role:
     """What a player is asked, and what its replies become.
 
-    `variables` gets the rows of the tables that its positional parameters name and yields, for each
-    prompt, its ids and the values of its template. Its keyword-only parameters are settings.
-    `read` turns replies into rows of the table `into`, or says why a reply is malformed.
+    `variables` receives the rows of the tables that its positional parameters name and yields, for
+    each prompt, ids and template values. Its keyword-only parameters are settings. `read` turns
+    replies into rows of the table `into`, or says why a reply is malformed.
 
-    Example: a role that solves tasks has `variables=readable_tasks`, whose parameter `tasks` makes
-    `run.ask(step, solver, policy, tasks=...)` need a table of tasks, and `into=ANSWERS`.
+    Example: a role that solves tasks has `into=ANSWERS` and `variables=readable_tasks`. That
+    function's parameter `tasks` makes `run.ask(step, solver, policy, tasks=...)` require a table of
+    tasks.
     """
 
     name: str
@@ -81,7 +82,7 @@ class Role:
     read: Reader
     dialogue: Dialogue = ONE_REPLY
     player: str = ""  # the player that speaks, if one player has several roles
-    values: Mapping[str, Any] = field(default_factory=dict)  # template values that the flow sets
+    values: Mapping[str, Any] = field(default_factory=dict)  # template values set by the flow
     system: str = ""  # the system message
     on_judge_engine: bool = False  # sampled by the judges' engines
     # a reply that this finds malformed is sampled once more (see `generate`)
@@ -93,20 +94,20 @@ class Role:
 
     @property
     def reader(self) -> Reader:
-        """`read`, which also refuses what is only a copy of the templates' own words."""
+        """`read`, made to also refuse text that only copies the templates' own words."""
         sources = [template.text for template in self.templates]
         return replace(self.read, instructions=Instructions.of(sources))
 
     @property
     def prompt(self) -> Prompt:
-        """What prompts are made from: who speaks, templates, their variables, and the system
+        """What prompts are made from: the speaker, the templates, their variables, and the system
         message."""
         return Prompt(self.player or self.name, self.templates, self.variables, self.system)
 
 
 @dataclass(frozen=True)
 class Player:
-    """A policy that learns, the state of its optimizer, and the number of its updates so far."""
+    """A policy that learns, its optimizer state, and the number of its updates so far."""
 
     name: str
     policy: Policy
@@ -149,18 +150,18 @@ class Run(Generic[Config]):
 
     @property
     def machines(self) -> Machines:
-        """The run's engines and trainer, which only a flow that trains models has."""
+        """The run's engines and trainer; only a flow that trains models has them."""
         assert self._machines is not None, "this run trains no model"
         return self._machines
 
     @property
     def method(self) -> str:
-        """The method's name: that of its folder."""
+        """The method's name, which is its folder's."""
         return home(type(self.cfg)).name
 
     @property
     def world(self) -> World | None:
-        """The built-in world that the run lives in; None if it lives in none."""
+        """The run's built-in world; None if it has none."""
         if self.cfg.world is None:
             return None
         return open_world(self.cfg.world)
@@ -179,10 +180,10 @@ class Run(Generic[Config]):
         return Player(name, self.start)
 
     def player_after(self, name: str, iteration: int, run: str | None = None) -> Player:
-        """A player as an iteration of this run, or of another, left it.
+        """A player as it was after an iteration of this run or of another one.
 
-        It is as it started if it was never updated. Raises ValueError if there is no such run, or
-        if it has not reached the iteration.
+        A player that was never updated is as it started. Raises ValueError if there is no such run,
+        or if it has not reached the iteration.
         """
         store = self.place.store
         if run is not None:
@@ -204,19 +205,20 @@ class Run(Generic[Config]):
         return player
 
     def iterations(self, first: int = 1) -> Iterator[tuple[int, Place]]:
-        """The number and place of each iteration, from `first` on. Writes a report after each.
+        """Yield the number and place of each iteration from `first` on, and write a report after
+        each.
 
         Raises Alarm before an iteration begins if the held-out scores of earlier iterations show
-        that rewards mislead.
+        that rewards are misleading.
         """
         last = self.cfg.iterations
         for t in range(first, last + 1):
             try:
                 self._drift.before_iteration(self.watch, self.place, t, self.models["base"].id)
             finally:
-                # The drift is measured on the iteration before, and shown in that one's report:
-                # so the report is written only now, even if an alarm stops the run here.
-                # A report that is there is left as it is, even if a stage was rerun: drawing all of
+                # The drift is measured on the previous iteration and shown in its report, so the
+                # report is written only now, even if an alarm stops the run here.
+                # An existing report is left as it is, even if a stage was rerun: drawing all of
                 # them takes longer than many reruns do, and `selfplay report` redraws them.
                 before = report_file(self.place.store, self.place.at.run, t - 1)
                 if t > first and not before.exists():
@@ -237,13 +239,13 @@ class Run(Generic[Config]):
         index: Table | None = None,
         **tables: Tables,
     ) -> tuple[Table, Table]:
-        """Prompts that `role` makes from the tables, and `group_size` rollouts of each prompt.
+        """Make prompts in `role` from the tables, and sample `group_size` rollouts of each prompt.
 
-        From 3 tasks and a `group_size` of 8 come 3 prompts and 24 rollouts; the rollouts of one
-        prompt are a group. `index`: the documents to search, if the role's dialogue searches.
-        `label` tells apart two tables of one kind at one place; by default it is the role's name.
-        Raises TypeError for tables other than those that `role.variables` names, ValueError for a
-        template variable without a value.
+        For example, 3 tasks and a `group_size` of 8 give 3 prompts and 24 rollouts; the rollouts of
+        one prompt are a group. `index`: the documents to search, if the role's dialogue searches.
+        `label` distinguishes tables of the same kind at the same place; it defaults to the role's
+        name. Returns the prompts and the rollouts. Raises TypeError for tables other than those
+        that `role.variables` names, and ValueError for a template variable without a value.
         """
         label = label or role.name
         with rendered(role.name, role.templates):
@@ -275,7 +277,7 @@ class Run(Generic[Config]):
         index: Table | None = None,
         **tables: Tables,
     ) -> Replies:
-        """Sample as `sample` does, and add the rows that `role` reads from the rollouts.
+        """Sample as `sample` does, and also read the rollouts into rows, as `role` says.
 
         `attempt`: as in `check_read`. Raises UnreadError or Alarm, as that does, if too many
         replies cannot be read.
@@ -292,10 +294,10 @@ class Run(Generic[Config]):
     def watch(
         self, at: Place, measure: Measure, *, policy: str, benchmark: str, **measured: Any
     ) -> dict[str, float]:
-        """Store what `measure` computes, and return the mean of each metric.
+        """Store the metrics that `measure` computes, and return the mean of each.
 
         `measured`: the tables and settings that `measure` takes, by name. Call this before the
-        update that an alarm should stop. Raises Alarm if a mean is beyond its limit in the
+        update that an alarm should prevent. Raises Alarm if a mean exceeds its limit in the
         configuration's `monitor`.
         """
         return watch(
@@ -305,10 +307,10 @@ class Run(Generic[Config]):
     def watch_pool(
         self, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...] = ()
     ) -> None:
-        """Watch how strict a filter is, and how new the tasks of an iteration are.
+        """Watch how strict a filter is, and how many tasks of an iteration are repeats.
 
-        The first is the share of candidates that pass, compared with the first iteration's; the
-        second the share of tasks that repeat one of an earlier iteration word for word. `passed`:
+        Strictness is the share of candidates that pass, compared with the first iteration. Repeats
+        are tasks that are equal, word for word, to one of an earlier iteration. `passed`: the
         reasons of candidates that passed but were not needed. Raises Alarm as `watch` does.
         """
         self._drift.after_filter(self.watch, iteration, policy, chosen, passed)
@@ -327,17 +329,17 @@ class Run(Generic[Config]):
     ) -> Player:
         """The player after one update on rewarded rollouts.
 
-        It is unchanged if there is nothing to train on: no rollouts, or all advantages are 0. A
-        place holds one update: two players that learn in one step need a phase each. The KL
-        reference is the base model. Log-probabilities are compared at the rollouts' temperature.
+        It is unchanged if there is nothing to train on: no rollouts, or only advantages of 0. A
+        place holds one update, so two players that learn in the same step need separate phases. The
+        KL reference is the base model. Log-probabilities are compared at the rollouts' temperature.
 
-        `max_tokens`: longer rollouts are left out. `equal_tables`: every table of advantages has
-        the same weight in a mean over tokens. `rows_per_step`: the rows of one optimizer step,
-        in random order; None takes `settings.optimizer_steps` steps, in order.
+        `max_tokens`: longer rollouts are left out. `equal_tables`: every table of advantages gets
+        the same weight in a mean over tokens. `rows_per_step`: the number of rows per optimizer
+        step, in random order; None takes `settings.optimizer_steps` steps, in order.
 
-        Raises ValueError for rollouts of different temperatures or held to a form; Alarm if a
-        monitor's limit is exceeded, if too many steps in a row have no advantage, or if none of
-        `NUM_TO_JUDGE` rollouts or more could be rewarded.
+        Raises ValueError for rollouts with different temperatures or with constrained output.
+        Raises Alarm if a monitor's limit is exceeded, if too many steps in a row have no advantage,
+        or if there are at least `NUM_TO_JUDGE` rollouts and none could be rewarded.
         """
         shuffle_seed = f"{self.cfg.seed}-{at.at.iteration}-{at.at.phase}-{at.at.step}"
         rows = batch(
@@ -350,8 +352,8 @@ class Run(Generic[Config]):
         )
         check_rollouts(at, rows, advantages, rollouts)
         is_trained = any(rows.arrow["advantage"].to_pylist())
-        # A batch that is not trained on is not watched, with one exception: if no rollout could be
-        # rewarded, watching it raises an alarm.
+        # A batch that is not trained on is not watched, except if no rollout could be rewarded:
+        # watching then raises an alarm.
         if is_trained or has_no_reward(advantages):
             self._drift.before_update(
                 self.watch,
@@ -388,7 +390,7 @@ class Run(Generic[Config]):
     ) -> Player:
         """The player after one supervised update on the rollouts of the kept groups.
 
-        `chosen`: which groups are kept; None keeps all. There is one optimizer step per
+        `chosen`: says which groups are kept; None keeps all. There is one optimizer step per
         `batch_size` rollouts. The player is unchanged if no group is kept. Raises ValueError as
         `fit` does.
         """
@@ -398,7 +400,7 @@ class Run(Generic[Config]):
     def fit(
         self, at: Place, player: Player, rows: Table, settings: GRPOSettings, *, batch_size: int
     ) -> Player:
-        """The player after one supervised update on the tokens that the rows of a batch count.
+        """The player after one supervised update on the tokens in the loss masks of a batch's rows.
 
         There is one optimizer step per `batch_size` rows. The player is unchanged without rows.
         Raises ValueError for settings that this objective refuses, such as a `beta` above 0.
@@ -450,11 +452,11 @@ class Run(Generic[Config]):
     ) -> Player:
         """The player after one update that brings it closer to `teacher` on its own rollouts.
 
-        Engines score the rollouts under the teacher, which needs the player's tokens but not its
-        shape; both are compared at temperature 1. There is one optimizer step per `rows_per_step`
-        rows. The player is unchanged without rollouts. Raises ValueError for a teacher behind an
-        API, or with other tokens, and for settings that this objective refuses, such as a `beta`
-        above 0.
+        Engines score the rollouts under the teacher, which must have the player's vocabulary but
+        not its architecture; both are compared at temperature 1. There is one optimizer step per
+        `rows_per_step` rows. The player is unchanged without rollouts. Raises ValueError for a
+        teacher behind an API or with a different vocabulary, and for settings that this objective
+        refuses, such as a `beta` above 0.
         """
         fleet = teaching_fleet(self.machines, teacher, self.start)
         most = min(self.machines.engines.config.max_model_len, fleet.config.max_model_len)
@@ -518,12 +520,12 @@ class Run(Generic[Config]):
 
 
 def has_no_reward(advantages: Tables) -> bool:
-    """Whether there are enough rollouts to judge by, and none of them could be rewarded."""
+    """Whether there are at least `NUM_TO_JUDGE` rollouts and none of them could be rewarded."""
     rewards = [row["reward"] for row in rows_of(advantages)]
     return len(rewards) >= NUM_TO_JUDGE and all(reward is None for reward in rewards)
 
 
 def check_world(cfg: MethodSettings) -> None:
-    """Raise ValueError, with the names that there are, if `world` names no built-in world."""
+    """Raise ValueError, listing the valid names, if `world` does not name a built-in world."""
     if cfg.world is not None:
         open_world(cfg.world)
