@@ -1,4 +1,4 @@
-"""A method as a data engine: its proposer, gates, filters and judges make tasks, untrained.
+"""A method as a data engine: its proposer, gates, filters and judges make tasks without training.
 
 The tables are those of a run, so they can be resumed, queried, audited, labelled and exported.
 """
@@ -25,7 +25,7 @@ from tasks.stage import Tables, rows_of
 from warehouse.schemas import ROLLOUTS
 from warehouse.store import Place, Store
 
-WANTED = "tasks.json"  # beside a run that makes tasks alone: how many
+WANTED = "tasks.json"  # beside a run that only makes tasks: how many it should make
 PATIENCE = 3  # iterations in a row that keep nothing new
 
 
@@ -37,7 +37,8 @@ class TasksRun(PilotRun):
     kept: dict[str, None] = field(default_factory=dict)
 
     def iterations(self, first: int = 1) -> Iterator[tuple[int, Place]]:
-        """As many iterations as it takes. None follows `PATIENCE` that kept nothing new."""
+        """As many iterations as it takes, stopping after `PATIENCE` in a row that kept nothing
+        new."""
         t = first
         num_in_vain = 0
         while len(self.kept) < self.target and num_in_vain < PATIENCE:
@@ -49,7 +50,7 @@ class TasksRun(PilotRun):
     def watch_pool(
         self, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...] = ()
     ) -> None:
-        """Watch as a run does, and remember the ids of the tasks that the filter kept."""
+        """Watch as a normal run does, and remember the ids of the tasks that the filter kept."""
         super().watch_pool(iteration, policy, chosen, passed)
         for row in rows_of(chosen):
             if row["kept"]:
@@ -58,7 +59,7 @@ class TasksRun(PilotRun):
 
 @dataclass(frozen=True)
 class TaskCounts:
-    """What making tasks came to: how many were kept, what stopped it early, and what it cost.
+    """The outcome of making tasks: how many were kept, what stopped it early, and what it cost.
 
     `alarms`: measurements beyond a limit, which would have stopped a run that trains.
     """
@@ -71,19 +72,19 @@ class TaskCounts:
 
     @property
     def seconds_per_task(self) -> float:
-        """Seconds of stages for each kept task; NaN if none was kept."""
+        """Seconds spent in stages per kept task; NaN if none was kept."""
         return self.seconds / self.num_kept if self.num_kept else math.nan
 
     @property
     def tokens_per_task(self) -> float:
-        """Sampled tokens for each kept task; NaN if none was kept."""
+        """Sampled tokens per kept task; NaN if none was kept."""
         return self.num_tokens / self.num_kept if self.num_kept else math.nan
 
 
 def make_tasks(method: Method, request: Request, target: int, force: bool = False) -> TaskCounts:
     """Play a method without updates until `target` tasks are kept.
 
-    Each phase has one step in an iteration, and nothing is scored on held-out tasks. The same
+    Each phase has one step per iteration, and nothing is scored on held-out tasks. Repeating the
     request continues where it stopped, and a larger `target` adds to what was made.
 
     Raises ValueError as `Method.run` does, for a flow that trains no model, and for a run that has
@@ -115,7 +116,7 @@ def make_tasks(method: Method, request: Request, target: int, force: bool = Fals
 
 
 def kind_of(target: int) -> Callable[..., Run[Any]]:
-    """The kind of run that stops at `target` kept tasks."""
+    """A constructor of runs that stop at `target` kept tasks."""
     return partial(TasksRun, target=target)
 
 

@@ -24,7 +24,7 @@ from tasks.training.grpo import GRPOSettings
 from warehouse.schemas import UPDATES
 from warehouse.store import Place, Store, Table
 
-COUNTS = ("iterations", "steps")  # settings that say how often a method repeats itself
+COUNTS = ("iterations", "steps")  # settings for how often a method repeats itself
 NO_HELD_OUT_SCORE = {"evaluation.benchmark": "none", "evaluation.benchmarks": []}
 
 
@@ -32,8 +32,8 @@ NO_HELD_OUT_SCORE = {"evaluation.benchmark": "none", "evaluation.benchmarks": []
 class Notes:
     """What happened while a pilot was played.
 
-    `alarms`: what would stop the run before an update. `stopped`: what stopped the pilot
-    itself; None if it went through every role. `updates`: the batches that would be trained on.
+    `alarms`: alarms that would stop the run before an update. `stopped`: what stopped the pilot
+    itself; None if it got through every role. `updates`: the batches that would be trained on.
     """
 
     alarms: list[Alarm] = field(default_factory=list)
@@ -48,14 +48,14 @@ class PilotRun(Run[Any]):
     notes: Notes = field(default_factory=Notes)
 
     def iterations(self, first: int = 1) -> Iterator[tuple[int, Place]]:
-        """The first iteration alone; no report is written."""
+        """The first iteration only; no report is written."""
         yield first, self.place.iteration(first)
 
     def watch(
         self, at: Place, measure: Measure, *, policy: str, benchmark: str, **measured: Any
     ) -> dict[str, float]:
-        """Watch as a run does, but note an alarm instead of raising it; then no means are
-        returned."""
+        """Watch as a normal run does, but note an alarm instead of raising it, and return no means
+        then."""
         try:
             return super().watch(at, measure, policy=policy, benchmark=benchmark, **measured)
         except Alarm as alarm:
@@ -71,7 +71,7 @@ class PilotRun(Run[Any]):
         reference: Policy | None = None,
         reference_logprobs: Table | None = None,
     ) -> Player:
-        """The player as it is; the batch is noted."""
+        """Note the batch, and return the player unchanged."""
         self.notes.updates.append(rows)
         return player
 
@@ -79,13 +79,12 @@ class PilotRun(Run[Any]):
 def play_pilot(
     method: Method, request: Request, force: bool = False, pool: MachinePool | None = None
 ) -> Notes:
-    """Play the first step of every phase of a run, without updates and held-out scores.
+    """Play the first step of every phase of a run, without updates or held-out scores.
 
-    The tables are those of the run itself, which continues from them. After the place of the first
-    update they are of a policy that this update would have changed: the run makes those again.
-
-    `pool`: machines that it shares with other runs. Raises ValueError as `Method.run` does, for a
-    flow that trains nothing, and for a run that has been trained.
+    The tables are those of the run itself, which continues from them. Tables after the first update
+    come from a policy that the update would have changed, so the run makes them again. `pool`:
+    machines that it shares with other runs. Raises ValueError as `Method.run` does, for a flow that
+    trains nothing, and for a run that has been trained.
     """
     cfg = method.load(request)
     if not isinstance(cfg, MethodSettings):
@@ -107,8 +106,8 @@ def play_pilot(
 
 
 def check_untrained(store: Store, run: str) -> None:
-    """Raise ValueError for a run with updates: tables sampled without them would replace those that
-    it was trained on."""
+    """Raise ValueError for a run with updates: tables sampled without updates would replace those
+    that it was trained on."""
     if any(store.tables(run, UPDATES)):
         raise ValueError(
             f"run {run!r} has been trained, and its tables would be replaced by those of a policy"
@@ -118,7 +117,7 @@ def check_untrained(store: Store, run: str) -> None:
 
 
 def of_first_step(cfg: MethodSettings) -> dict[str, Any]:
-    """Settings in place of a run's: one step in each phase, and no held-out score.
+    """Settings that override a run's: one step in each phase, and no held-out score.
 
     For SCOPE the steps are `challenger.steps` and `solver.steps`.
     """
@@ -130,8 +129,8 @@ def of_first_step(cfg: MethodSettings) -> dict[str, Any]:
 
 
 def num_steps(cfg: MethodSettings) -> int:
-    """How often a run repeats what a pilot plays once: iterations by the mean number of steps of a
-    phase."""
+    """How often a run repeats what a pilot plays once: the number of iterations times the mean
+    number of steps in a phase."""
     counts = {name: int(value) for name, value in _counts(cfg).items()}
     iterations = counts.pop("iterations", 1)
     steps = list(counts.values()) or [1]
@@ -139,7 +138,7 @@ def num_steps(cfg: MethodSettings) -> int:
 
 
 def _counts(cfg: BaseModel, path: tuple[str, ...] = ()) -> Mapping[str, int]:
-    """The settings in `COUNTS`, at any depth, that are at least 1, by their dotted names."""
+    """The settings in `COUNTS`, at any depth, that are at least 1, by dotted name."""
     counts: dict[str, int] = {}
     for name in type(cfg).model_fields:
         value = getattr(cfg, name)

@@ -1,4 +1,4 @@
-"""What a pilot measured: the numbers that say whether a run can learn."""
+"""A pilot's measurements: the numbers that say whether a run can learn."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from warehouse.store import Store
 SQL = Path(__file__).parent / "sql"
 EXAMPLE_LETTERS = 160
 SERIOUS = "serious"
-STOPPED = "stopped"  # the rule of a run that stopped: the notes of a pilot say that already
+STOPPED = "stopped"  # the rule for a run that stopped, which a pilot's notes already say
 
 
 @dataclass(frozen=True)
 class RoleSignal:
-    """A role's replies: how many, the share that could be read, why others could not, their mean
-    length in tokens, and the share cut off at the token limit.
+    """A role's replies: how many, the share that could be read, why the others could not, their
+    mean length in tokens, and the share cut off at the token limit.
 
-    `reasons` maps each reason to the number of replies and one of them, the most frequent first.
+    `reasons` maps each reason to the number of such replies and an example, most frequent first.
     """
 
     name: str
@@ -43,8 +43,8 @@ class RoleSignal:
 
 @dataclass(frozen=True)
 class FilterSignal:
-    """A filter's candidates: how many passed its tests, how many of these it kept, and how many
-    were not kept for each reason."""
+    """A filter's candidates: how many there are, how many passed its tests, how many of these it
+    kept, and how many it dropped for each reason."""
 
     name: str
     num_candidates: int
@@ -55,7 +55,7 @@ class FilterSignal:
 
 @dataclass(frozen=True)
 class RewardSignal:
-    """A trained role's groups: how many an update compares, in how many the rewards differ, and
+    """A trained role's groups: how many an update compares, how many have differing rewards, and
     the mean population standard deviation of the rewards within a group."""
 
     role: str
@@ -66,7 +66,7 @@ class RewardSignal:
 
 @dataclass(frozen=True)
 class LimitedMetric:
-    """The mean of a metric, and its limit in `monitor`: beyond it, the run stops."""
+    """The mean of a metric, and its limit in `monitor`, beyond which the run stops."""
 
     metric: str
     value: float
@@ -75,14 +75,14 @@ class LimitedMetric:
 
 @dataclass(frozen=True)
 class Signals:
-    """All that a verdict rests on.
+    """Everything that a verdict is based on.
 
     `agreement`: the mean share of pairs of a judge's votes on an answer that agree, where 0.5 is
-    chance; None if no judge votes several times. `metrics`: what has a
-    limit in the configuration. `seconds`: what the stages of the pilot took. `num_tokens`:
+    chance; None if no judge votes several times. `metrics`: those with a limit in the
+    configuration. `seconds`: the time that the pilot's stages took. `num_tokens`: the tokens
     sampled in the pilot. `num_steps`: how often the run repeats what the pilot did once.
-    `findings`: the serious ones, such as rewards that are at chance by the truth of a built-in
-    world. `caution`: what runs with such settings have taught, if it was little.
+    `findings`: the serious ones, such as rewards that are at chance according to a built-in world's
+    truth. `caution`: what is known from earlier runs with such settings, if they learnt little.
     """
 
     roles: tuple[RoleSignal, ...]
@@ -101,8 +101,7 @@ class Signals:
 def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signals:
     """The signals of a run's first step, from the tables that a pilot made.
 
-    `cfg`: the run's configuration, whose limits apply. `notes`: what happened while the pilot was
-    played.
+    `cfg`: the run's configuration, whose limits apply. `notes`: what happened during the pilot.
     """
     rows = _ask(store, run)
     examples: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
@@ -141,14 +140,14 @@ def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signal
 
 
 def _serious(store: Store, run: str) -> Iterator[Finding]:
-    """What a reader should know first of the step that was played."""
+    """Yield the serious findings about the step that was played, except that it stopped."""
     for finding in findings(Lake(store), run, iteration=1, folders=(OWN_RULES,)):
         if finding.severity == SERIOUS and finding.rule != STOPPED:
             yield finding
 
 
 def _limited(rows: list[Row], limits: Limits) -> Iterator[LimitedMetric]:
-    """The metrics that have a limit, such as `judge_error` with `max_judge_error = 0.3`."""
+    """Yield the metrics that have a limit, such as `judge_error` with `max_judge_error = 0.3`."""
     for row in rows:
         for name, limit in limits:
             if limit is not None and is_of(row["metric"], name):
@@ -157,7 +156,7 @@ def _limited(rows: list[Row], limits: Limits) -> Iterator[LimitedMetric]:
 
 
 def _ask(store: Store, run: str) -> dict[str, list[Row]]:
-    """The rows of every statement in `sql`, by its name."""
+    """The rows of every query in the folder `sql`, by the query's name."""
     return {
         path.stem: query(store.root, path.read_text(encoding="utf-8"), {"run": run})
         for path in sorted(SQL.glob("*.sql"))
@@ -165,7 +164,7 @@ def _ask(store: Store, run: str) -> dict[str, list[Row]]:
 
 
 def _filters(rows: list[dict[str, Any]]) -> tuple[FilterSignal, ...]:
-    """One signal per filter, of rows per outcome.
+    """One signal per filter, from rows per outcome.
 
     The rows (questions, kept, 12), (questions, too easy, 20) are one filter of 32 candidates.
     """

@@ -1,8 +1,8 @@
-"""Whether a run will learn, in plain words, from what its pilot measured.
+"""Whether a run will learn, in plain words, judging by its pilot's measurements.
 
-A verdict names the number that it rests on and what to change. The bounds are rules of thumb: a
-model whose replies can be read and whose rewards differ within groups learns something; whether
-that is what its judge means, only the truth, an auditor or a held-out score can say.
+A verdict names the number that it is based on and what to change. The bounds are rules of thumb: a
+model whose replies can be read and whose rewards differ within groups learns something; whether it
+learns what its judge intends, only the truth, an auditor or a held-out score can say.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tasks.reports.percent import percent
 Outlook = Literal["will learn", "weak signal", "no signal"]
 ORDER: tuple[Outlook, ...] = ("will learn", "weak signal", "no signal")
 
-LEAST_READABLE = 0.1  # of a role's replies: below it, what is read is chance
+LEAST_READABLE = 0.1  # of a role's replies: below it, what is read is due to chance
 FEW_READABLE = 0.3
-FEW_GROUPS = 8  # with contrast, in an update: below it, one odd group turns the update
+FEW_GROUPS = 8  # with contrast, in an update: below it, one odd group dominates the update
 LEAST_CONTRAST = 0.05  # of a role's groups
 LEAST_PASSED = 0.02  # of a filter's candidates
 FEW_PASSED = 0.1
@@ -29,9 +29,9 @@ BETTER_REPLIES = "Add worked examples to the prompt, or use a larger model."
 OTHER_QUESTIONS = "Let a stronger model write the questions."
 STRONGER_JUDGE = "Use a stronger judge, or an answer that a rule can compare."
 AT_CHANCE = "rewards_at_chance"  # the finding that rewards have little to do with the truth
-MISJUDGED = "canaries_misjudged"  # the finding that a judge is wrong on answers of known verdict
+MISJUDGED = "canaries_misjudged"  # the finding that a judge errs on answers with known verdicts
 MANY_MISJUDGED = 0.4  # of these answers; 0.5 is chance
-ENOUGH_TASKS = 2  # with contrast, in an update: a run learns from few, if they are right
+ENOUGH_TASKS = 2  # with contrast, in an update: a run can learn from few tasks if they are right
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,19 @@ class Reason:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The worst outlook of all reasons; "will learn" without any."""
+    """The worst outlook of all reasons, or "will learn" if there are none."""
 
     outlook: Outlook
     reasons: tuple[Reason, ...]
 
     @property
     def advice(self) -> list[str]:
-        """What to change, the most urgent first, each once."""
+        """The changes to make, most urgent first, without repeats."""
         return list(dict.fromkeys(reason.advice for reason in self.reasons))
 
     @property
     def sentence(self) -> str:
-        """The outlook, and the problems that it rests on."""
+        """The outlook, and the problems that it is based on."""
         if not self.reasons:
             return "will learn: replies of every role can be read, and rewards differ within groups"
         worst = [reason.problem for reason in self.reasons if reason.outlook == self.outlook]
@@ -113,10 +113,11 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
 
 
 def _has_tasks(signals: Signals) -> bool:
-    """Whether an update has something to compare: then few readable replies are no verdict.
+    """Whether an update has something to compare; if so, few readable replies do not matter.
 
-    A model of 135M parameters whose questions about manual pages could be read in 8 to 21 % of
-    replies, with 1 to 6 tasks kept a step, learnt to answer as well as with its best prompt.
+    For example, a model of 135M parameters learnt to answer as well as with its best prompt
+    although only 8 to 21 % of its questions about manual pages could be read, with 1 to 6 tasks
+    kept per step.
     """
     return any(reward.num_with_contrast >= ENOUGH_TASKS for reward in signals.rewards)
 
