@@ -27,7 +27,7 @@ from flows.settings.profile import Settings
 
 
 class Deduplication(Settings):
-    """Which of equal and of similar documents are kept."""
+    """Which of several equal or similar documents is kept."""
 
     near: MinHashing | None = Field(
         default=MinHashing(),
@@ -48,7 +48,7 @@ class Deduplication(Settings):
 
 
 class Decontamination(Settings):
-    """Evaluation sets whose passages no document may hold."""
+    """Evaluation sets whose passages no document may contain."""
 
     benchmarks: tuple[Benchmark, ...] = Field(
         default=(), description="files of evaluation sets, and the names of their fields"
@@ -69,7 +69,7 @@ class Decontamination(Settings):
 
 
 class LongContexts(Settings):
-    """Material for long contexts, none by default."""
+    """Material for long contexts; none by default."""
 
     tokenizer: str | None = Field(
         default=None,
@@ -107,8 +107,8 @@ class LongContexts(Settings):
 
 
 class Config(Settings):
-    """Settings of prepare-corpus: what is read, which documents are dropped, and how those that are
-    left are embedded, clustered and indexed."""
+    """Settings of prepare-corpus: what is read, which documents are dropped, and how the remaining
+    ones are embedded, clustered and indexed."""
 
     corpus: str = Field(
         description=(
@@ -175,7 +175,8 @@ class Config(Settings):
 
     @property
     def grouped_by(self) -> str | None:
-        """The column that defines the clusters; None if they are made by meaning."""
+        """The column that defines the clusters; None if there are none or they are made by
+        meaning."""
         clusters = self.clusters
         if clusters is None:
             return None
@@ -187,7 +188,7 @@ class Config(Settings):
 
     @property
     def tokenizer(self) -> str | None:
-        """The model whose tokens measure lengths."""
+        """The model whose tokens measure lengths; None if none is set."""
         if self.long_context.tokenizer or self.embedding is None:
             return self.long_context.tokenizer
         if not self.embedding.revision:

@@ -1,6 +1,6 @@
 """Turn raw text into a corpus to learn from.
 
-It is clean, without duplicates and evaluation sets, clustered and indexed.
+The corpus is clean, free of duplicates and evaluation sets, clustered and indexed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from warehouse.schemas.corpus import DOCUMENTS, EMBEDDINGS
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
-LOUD_SHARE = 0.01  # of the documents read: a reason that drops more is a warning
+LOUD_SHARE = 0.01  # of the documents read: a reason that drops more gets a warning
 REMEDIES = {
     "too_long": (
         "quality.long='cut' cuts them into pieces, quality.max_chars=null keeps them whole; "
@@ -77,7 +77,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents as they were read, and the screenings of the steps so far."""
+    """Documents as they were read, and the screenings by the steps so far."""
 
     documents: Table
     screened: tuple[Table, ...] = ()
@@ -128,7 +128,8 @@ def prepare(cfg: Config, place: Place) -> Table:
 
 
 def read_benchmarks(cfg: Config, place: Place) -> Table | None:
-    """Read the evaluation sets first, so that a missing one is known before any work."""
+    """Read the evaluation sets; this comes first, so that a missing one is known before any
+    work."""
     benchmarks = cfg.contamination.benchmarks
     items = [read_registered(cfg, place, name) for name in cfg.contamination.registry]
     if not benchmarks and not items:
@@ -137,9 +138,9 @@ def read_benchmarks(cfg: Config, place: Place) -> Table | None:
 
 
 def read_registered(cfg: Config, place: Place, name: str) -> Table:
-    """The items of an entry of the registry.
+    """The items of a registry entry.
 
-    Raises ValueError for one that is unknown or not available.
+    Raises ValueError for an entry that is unknown or not available.
     """
     benchmark = find(name)
     if benchmark.columns is None:
@@ -159,7 +160,7 @@ def read_registered(cfg: Config, place: Place, name: str) -> Table:
 
 def check_models(cfg: Config, place: Place) -> None:
     """Raise ValueError for a model or tokenizer that does not exist, unless its results already
-    do."""
+    exist."""
     if cfg.embedding is not None and place.store.find(place.address(EMBEDDINGS.name)) is None:
         check_model(cfg.embedding)
     if cfg.tokenizer is not None and (cfg.long_context.sets or cfg.long_context.segments):
@@ -169,7 +170,7 @@ def check_models(cfg: Config, place: Place) -> None:
 def check_usable(documents: Table) -> None:
     """Raise ValueError with the reasons if no document is left.
 
-    Warns of a reason that drops many.
+    Logs a warning for a reason that drops many documents.
     """
     reasons = documents.recipe["counts"]
     if sum(reasons.values()) == documents.num_rows:
@@ -195,7 +196,7 @@ def check_usable(documents: Table) -> None:
 
 
 def drop_duplicates(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
-    """Keep one of equal documents, then one of similar ones."""
+    """Keep one of each group of equal documents, then one of each group of similar ones."""
     settings = cfg.duplicates
     documents = corpus.documents
     screened = corpus.screened
@@ -252,7 +253,7 @@ def drop_contained(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
 def drop_evaluation_sets(
     cfg: Config, place: Place, corpus: Corpus, passages: Table | None
 ) -> Corpus:
-    """Drop everything that a model is tested on later."""
+    """Drop everything that a model is later tested on."""
     if passages is None:
         return corpus
     documents = corpus.documents
@@ -278,7 +279,7 @@ def drop_evaluation_sets(
 
 
 def embed(cfg: Config, place: Place, corpus: Corpus) -> Table | None:
-    """The vectors of the documents that are left, if there is a model."""
+    """The vectors of the remaining documents; None without an embedding model."""
     if cfg.embedding is None:
         return None
     return embed_documents(
@@ -287,7 +288,7 @@ def embed(cfg: Config, place: Place, corpus: Corpus) -> Table | None:
 
 
 def cluster(cfg: Config, place: Place, corpus: Corpus, embeddings: Table | None) -> Table | None:
-    """Cluster the documents that belong together."""
+    """Cluster the remaining documents by a column or by meaning; None without clusters."""
     if cfg.clusters is None:
         return None
     if cfg.grouped_by is not None:
@@ -300,7 +301,7 @@ def cluster(cfg: Config, place: Place, corpus: Corpus, embeddings: Table | None)
 
 
 def combine(cfg: Config, place: Place, corpus: Corpus, memberships: Table | None) -> None:
-    """Make the material of long contexts: parts of documents, sets of a cluster's documents,
+    """Make the material for long contexts: parts of documents, sets of a cluster's documents, and
     sets with distractors."""
     settings = cfg.long_context
     if cfg.tokenizer is None:
