@@ -1,4 +1,4 @@
-"""The run whose replies are compared: its tables, and the model that gave the replies."""
+"""The run whose replies are compared: its tables, and the model that sampled the replies."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ class Source:
 
     @classmethod
     def open(cls, store: Store, run: str | None, on: Opinions, role: str | None) -> Source:
-        """The tables of a run that say by `on` which of `role`'s replies is better.
+        """The tables of a run whose opinions of the kind `on` say which of `role`'s replies are
+        better.
 
-        Tables of evaluations are left out: what is trained on them could not be measured by them.
-        Without `role`, it is the only one that has opinions. Raises ValueError if there is no such
-        run, if nobody labelled it, if replies of several roles have opinions and none is named, or
-        if the role has no replies.
+        Tables of evaluations are left out: a policy trained on them could no longer be measured by
+        them. `role` defaults to the only role with opinions. Raises ValueError if there is no such
+        run, if nobody labelled it, if replies of several roles have opinions and `role` names none,
+        or if the role has no replies.
         """
         if run is None:
             raise ValueError("say whose replies to compare: source=RUN, or `selfplay tune RUN`")
@@ -111,7 +112,7 @@ class Source:
 
     @property
     def samplers(self) -> set[str]:
-        """The hashes of the policies that gave the replies."""
+        """The hashes of the policies that sampled the replies."""
         return {
             policy_hash
             for table in self.rollouts
@@ -120,8 +121,8 @@ class Source:
 
     @property
     def player(self) -> str | None:
-        """The player whose updated policies gave some of the replies; None if all are of policies
-        that the run began with."""
+        """The player whose updated policies sampled some of the replies; None if all replies are
+        from policies that the run began with."""
         for table in self.store.updates(self.run):
             row = table.rows()[-1]
             if row["policy_hash"] in self.samplers:
@@ -129,11 +130,11 @@ class Source:
         return None
 
     def check_model(self, base: Policy, start: Policy) -> None:
-        """Raise ValueError if replies were sampled from another model than a run's `base`, or
-        where it starts: their tokens may be others."""
+        """Raise ValueError if replies were sampled from a model other than a run's `base` and the
+        policy that it starts from: its tokens may differ."""
         given = self.given_policies
         for sampler in self.samplers:
-            # a policy that the run trained is one of its base
+            # a policy that the run trained has the tokens of its base
             model = sampler if sampler in given else base_hash(self.store, self.run)
             if model not in (None, base.content_hash, start.content_hash):
                 raise ValueError(
@@ -143,13 +144,13 @@ class Source:
 
 
 def role_of(table: Table) -> str:
-    """The role that a table of rollouts or prompts is named for, without the number of a round:
+    """The role that a table of rollouts or prompts is named after, without a round number:
     `verifier` for rollouts.verifier-2."""
     return ROUND.sub("", table.at.label or "")
 
 
 def _only_role(run: str, rollouts: tuple[Table, ...], subjects: set[str]) -> str:
-    """The only role that has replies among the subjects."""
+    """The only role with replies among the subjects. Raises ValueError for none or several."""
     roles = {
         role_of(table)
         for table in rollouts

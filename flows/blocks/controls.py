@@ -1,4 +1,4 @@
-"""A control: permuted rewards, which show whether a gain needs right answers."""
+"""A control: permuted rewards, which show whether a gain depends on right answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Permutable(Protocol):
 def permuted(
     run: Run[Any], at: Place, settings: Permutable, rewards: Table, label: str = "permuted"
 ) -> Table:
-    """The rewards of answers; permuted among the answers to each question if `settings` say so."""
+    """The rewards of answers, permuted among the answers to each question if `settings` say so."""
     if not settings.permuted:
         return rewards
     return score(at, permuted_rewards, responded=rewards, seed=run.cfg.seed, label=label)

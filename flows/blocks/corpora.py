@@ -1,7 +1,7 @@
 """The corpora that methods learn from.
 
-A corpus is named by a path, `hf:owner/name?...`, a run of prepare-corpus, or as a built-in world
-calls it.
+A corpus is named by a path, by `hf:owner/name?...`, by a run of prepare-corpus, or by its name in a
+built-in world.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from warehouse.address import RUN_NAME
 from warehouse.schemas.corpus import DOCUMENT_SETS, DOCUMENTS, MEMBERSHIPS
 from warehouse.store import Place, Store, Table
 
-PREPARED = "prepared"  # the label of a prepared corpus' last table
+PREPARED = "prepared"  # the label of a prepared corpus's last table
 NO_HUB = (
     "save it where there is a network, by `save_to_disk` of the package datasets, and give the"
     " folder instead"
@@ -34,7 +34,7 @@ RAW = ("a file or folder", "hf:owner/name?revision=...")
 def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
     """Raise ValueError for a corpus that the method cannot learn from.
 
-    The message lists those that it can. Paths are relative to `folder`.
+    The message lists corpora that it can learn from. Paths are relative to `folder`.
     """
     built_in = [f"the built-in {name!r}" for name in cfg.worlds]
     allowed = ["the name of a finished run of prepare-corpus", *built_in]
@@ -57,8 +57,7 @@ def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
 
 
 def check_language(cfg: MethodSettings) -> None:
-    """Raise ValueError for real documents if the prompts are in the language of the built-in
-    worlds."""
+    """Raise ValueError for real documents with prompts in the language of the built-in worlds."""
     real = [corpus for corpus in cfg.learns_from if corpus not in cfg.worlds]
     prompts = getattr(getattr(cfg, "dialogues", None), "prompts", None)
     if real and prompts == PROMPTS:
@@ -84,7 +83,7 @@ def is_path_or_dataset(corpus: str, folder: Path = Path()) -> bool:
 
 
 def world_of_corpus(run: Run[Any], corpus: str) -> World | None:
-    """The built-in world whose documents the corpus is; None for a corpus of real documents.
+    """The built-in world that the corpus belongs to; None for a corpus of real documents.
 
     Raises ValueError for a built-in corpus that the run's world does not have.
     """
@@ -102,8 +101,8 @@ def world_of_corpus(run: Run[Any], corpus: str) -> World | None:
 def open_corpus(
     run: Run[Any], corpus: str, *, seed: int, size: int, label: str | None = None
 ) -> Table:
-    """Documents with their index: of a built-in world, `size` of them that are drawn from `seed`,
-    or else those of `open_documents`.
+    """Documents with their index: `size` documents of a built-in world, drawn with `seed`, or else
+    those of `open_documents`.
 
     Raises ValueError if there is no such corpus.
     """
@@ -116,7 +115,7 @@ def open_corpus(
 def open_documents(
     place: Place, corpus: str, embedding: EmbeddingConfig | None = None, label: str | None = None
 ) -> Table:
-    """Documents with their index. Raises ValueError if there is neither such a path nor such a
+    """Documents with their index. Raises ValueError if `corpus` is neither a path, a dataset nor a
     prepared corpus."""
     if is_path_or_dataset(corpus):
         check_reachable(corpus, NO_HUB, place.store.find(place.address(DOCUMENTS.name, label)))
@@ -127,8 +126,8 @@ def open_documents(
 
 
 def documents_of_run(run: Run[Any], place: Place) -> Table | None:
-    """The documents that a run learns from, with their index; None if it learns from none, or from
-    those of a built-in world."""
+    """The documents that a run learns from, with their index; None if it learns from no documents,
+    or from those of a built-in world."""
     corpus = next(iter(run.cfg.learns_from), None)
     if corpus is None or corpus in run.cfg.worlds:
         return None
@@ -136,16 +135,17 @@ def documents_of_run(run: Run[Any], place: Place) -> Table | None:
 
 
 def prepared_by(store: Store, run: str) -> Table | None:
-    """The documents that a run of prepare-corpus ended with; None if there is no such run."""
+    """The final documents of a run of prepare-corpus; None if there is no such run."""
     if not RUN_NAME.fullmatch(run):
         return None
     return store.find(store.run(run).address(DOCUMENTS.name, PREPARED))
 
 
 def find_prepared(store: Store, run: str, allowed: list[str] | None = None) -> Table:
-    """The documents that a run of prepare-corpus ended with.
+    """The final documents of a run of prepare-corpus.
 
-    Raises ValueError if there is no such run, with what a method can learn from (`allowed`).
+    Raises ValueError if there is no such run; the message lists what a method can learn from
+    (`allowed`).
     """
     table = prepared_by(store, run)
     if table is not None:
@@ -158,8 +158,8 @@ def find_prepared(store: Store, run: str, allowed: list[str] | None = None) -> T
 
 
 def find_memberships(store: Store, run: str) -> Table:
-    """Which documents of a prepared corpus are in which cluster. Raises ValueError if it has no
-    clusters."""
+    """The table that assigns the documents of a prepared corpus to clusters. Raises ValueError if
+    it has no clusters."""
     memberships = store.find(store.run(run).address(MEMBERSHIPS.name))
     if memberships is None:
         raise ValueError(
@@ -171,8 +171,8 @@ def find_memberships(store: Store, run: str) -> Table:
 def open_clusters(place: Place, run: str) -> Table:
     """Which documents of a prepared corpus belong together.
 
-    If it has document sets made from its current clusters, each set counts as a cluster; else the
-    clusters themselves. Raises ValueError if there are none.
+    If the corpus has document sets made from its current clusters, each set counts as a cluster;
+    otherwise the clusters themselves are used. Raises ValueError if there are no clusters.
     """
     memberships = find_memberships(place.store, run)
     sets = place.store.find(place.store.run(run).address(DOCUMENT_SETS.name))

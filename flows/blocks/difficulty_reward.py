@@ -1,6 +1,6 @@
-"""Rewards for proposing a question, by its share of right answers.
+"""Rewards for proposing a question, as functions of its share of right answers.
 
-Papers compare their own reward with these.
+Papers compare their own rewards with these.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 
 def tent(pass_rate: float, peak: float = 0.5) -> float:
-    """1 if a share `peak` of the answers is right. Falls linearly on both sides, to 0 at the
-    distance from `peak` to the nearer end of [0, 1].
+    """1 if a share `peak` of the answers is right, falling linearly on both sides.
+
+    It reaches 0 at the nearer end of [0, 1], and at the same distance from `peak` on the other
+    side.
 
     >>> [tent(rate) for rate in (0, 0.25, 0.5, 0.75, 1)], tent(0.4, peak=0.2)
     ([0.0, 0.5, 1.0, 0.5, 0.0], 0.0)

@@ -1,4 +1,4 @@
-"""Train by verdicts that err on purpose: for studies of how much error a method bears."""
+"""Training on deliberately wrong verdicts, to study how much error a method tolerates."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def erring_verdicts(
     rollouts: Table,
     tasks: Tables,
 ) -> Table:
-    """The verdicts on answers, with the errors that the configuration asks for; their share is
-    measured.
+    """The verdicts on answers, with the errors that the configuration asks for; the share of errors
+    is measured.
 
-    Raises ValueError in a run that lives in no world with an oracle for answers.
+    Raises ValueError if the run has no world with an oracle for answers.
     """
     if errors.shape == "none":
         return matches

@@ -1,7 +1,7 @@
-"""How a policy is evaluated on benchmarks.
+"""Evaluation of a policy on benchmarks.
 
-Ask the items, read and score the replies (one row an answer), then compute metrics, and the
-differences from the base policy, item by item. The benchmarks and every paper's protocol are in
+Ask the items, read and score the replies (one row per answer), then compute metrics and the
+item-by-item differences from the base policy. The benchmarks and every paper's protocol are in
 `flows.benchmarks`.
 """
 
@@ -61,8 +61,8 @@ NO_HUB = (
 
 @dataclass(frozen=True)
 class Room:
-    """Tokens of an engine's context, of a reply and of a prompt, and how many the protocol gives
-    to these two (None: as many as fit)."""
+    """The tokens of an engine's context, of a reply and of a prompt, and how many the protocol
+    allows for the latter two (None: as many as fit)."""
 
     context: int
     reply: int
@@ -72,7 +72,8 @@ class Room:
 
     @property
     def shortage(self) -> str | None:
-        """What the context has no room for, and how to make room; None if it has."""
+        """A message saying what the context has no room for and how to make room; None if
+        everything fits."""
         prompt_wanted = self.prompt_wanted or 0
         if self.reply >= self.reply_wanted and self.prompt >= prompt_wanted:
             return None
@@ -89,8 +90,8 @@ class Room:
 
 @dataclass(frozen=True)
 class TrainingDialogues:
-    """What evaluations take from a run's settings of dialogues; the defaults stand for what its
-    method does not have."""
+    """The part of a run's dialogue settings that evaluations use, with defaults for settings that
+    its method does not have."""
 
     prompts: str = PAPER
     search_syntax: Syntax = "tags"
@@ -103,7 +104,7 @@ class TrainingDialogues:
 
     @classmethod
     def of(cls, cfg: Any) -> TrainingDialogues:
-        """Those of a method's configuration."""
+        """The settings of a method's configuration."""
         dialogues = getattr(cfg, "dialogues", None)
         settings = {
             known.name: getattr(dialogues, known.name)
@@ -115,8 +116,8 @@ class TrainingDialogues:
 
 @dataclass(frozen=True)
 class BenchmarkEvaluation:
-    """A benchmark on which one run's policies are evaluated. `source` is the identity of its
-    items; `index` holds the documents to be searched."""
+    """A benchmark on which one run's policies are evaluated. `source` identifies its items; `index`
+    holds the documents to be searched."""
 
     run: Run[Any]
     benchmark: Benchmark
@@ -136,9 +137,9 @@ class BenchmarkEvaluation:
         file: str | None = None,
         label: str | None = None,
     ) -> BenchmarkEvaluation:
-        """Open a benchmark, under `label` or its own name. `file` replaces the entry's own file.
+        """Open a benchmark under `label` or its own name. `file` replaces the entry's own file.
 
-        Raises ValueError if it is unknown, not available, or not possible in this run.
+        Raises ValueError if the benchmark is unknown, not available, or impossible in this run.
         """
         cfg = run.cfg.evaluation
         benchmark = find(name)
@@ -162,7 +163,7 @@ class BenchmarkEvaluation:
             most=min(filter(None, (protocol.items, cfg.items)), default=None),
             label=label,
         )
-        num_passages = getattr(cfg, "passages", None)  # of methods that answer from documents
+        num_passages = getattr(cfg, "passages", None)  # only for methods that answer from documents
         if is_file_of_rows(name) and not benchmark.columns.context and num_passages:
             documents = documents_of_run(run, place)
             if documents is not None:
@@ -181,12 +182,11 @@ class BenchmarkEvaluation:
         )
 
     def evaluate(self, iteration: Place, policy: Policy) -> Table:
-        """Ask a policy the items, read, judge and score its answers, and store the metrics of the
-        benchmark.
+        """Ask a policy the items; read, judge and score its answers; and store the benchmark's
+        metrics.
 
-        The tables are in the phase `evaluation` of `iteration`. Returns the scores, one row an
-        answer. Logs a warning if the engine's context has too little room for the protocol's
-        budgets.
+        The tables are in the phase `evaluation` of `iteration`. Returns the scores, one row per
+        answer. Logs a warning if the engine's context is too small for the protocol's budgets.
         """
         place = iteration.phase("evaluation")
         if shortage := self.room.shortage:
@@ -215,9 +215,9 @@ class BenchmarkEvaluation:
         rollouts: Table,
         name: str,
     ) -> Table:
-        """The same in a role that goes on from the conversations of others, `rollouts` of
-        `prompts`. Tables are stored at `place`, scores as those of the benchmark `name`. Contexts
-        are not fitted: they are in the conversations."""
+        """As `evaluate`, in a role that continues the conversations of others: `rollouts` of
+        `prompts`. Tables are stored at `place`, and scores under the benchmark name `name`.
+        Contexts are not fitted, since they are part of the conversations."""
         if shortage := self.room.shortage:
             log.warning("%s: %s", self.label, shortage)
         replies = self.run.ask(
@@ -268,7 +268,7 @@ class BenchmarkEvaluation:
         return scores
 
     def _fit_contexts(self, template: Template) -> Tables:
-        """How much of each context a prompt has room for; no table for items without contexts."""
+        """How much of each context fits into a prompt; no table for items without contexts."""
         if not self.columns.context:
             return ()
         model = self.run.cfg.models.base
@@ -307,7 +307,7 @@ class BenchmarkEvaluation:
 
     def described(self, role: Role) -> Row:
         """What two scores must share to be comparable, for answers in `role`: revision, items,
-        prompts and how they are rendered, judge, sampling, budgets, and the searched index."""
+        prompts and their rendering, judge, sampling, budgets, and the searched index."""
         judge = None
         if self._examiner is not None:
             judging = self.judging_role
@@ -324,7 +324,7 @@ class BenchmarkEvaluation:
             "judge": judge,
             "sampling": role.sampling.model_dump(mode="json"),
             "samples": self.protocol.samples,
-            # contexts are cut to fit
+            # contexts are truncated to fit
             "prompt_tokens": self.room.prompt if self.columns.context else None,
             "longest_context": self.protocol.longest_context,
             "searches": self.protocol.searches,
@@ -334,7 +334,8 @@ class BenchmarkEvaluation:
 
     @property
     def differs(self) -> list[str]:
-        """Where this evaluation is not the paper's, as far as the entry and the settings tell."""
+        """How this evaluation differs from the paper's, as far as the entry and the settings
+        show."""
         cfg = self.run.cfg.evaluation
         reasons = list(self.protocol.differs)
         if self.protocol.judged and self._examiner is None:
@@ -354,8 +355,8 @@ class BenchmarkEvaluation:
 
     @property
     def answering_role(self) -> Role:
-        """The role that is evaluated, with the protocol's token budgets as far as the engine's
-        context has room."""
+        """The role that is evaluated, with the protocol's token budgets as far as they fit into the
+        engine's context."""
         cfg = self.run.cfg.evaluation
         protocol = self.protocol
         room = self.room
@@ -363,7 +364,7 @@ class BenchmarkEvaluation:
         if temperature is None:
             temperature = self._temperature
         dialogues = self.dialogues
-        # A line break ends the replies of prompts that expect one line; these prompts may not.
+        # A line break ends replies to prompts that expect one line, but these prompts may not.
         stop = tuple(text for text in dialogues.stop if text.strip())
         prompt, read = self._prompt_and_reader
         template = benchmark_template(cfg.prompts, prompt, self._trained_with(prompt))
@@ -397,8 +398,8 @@ class BenchmarkEvaluation:
         )
 
     def _trained_with(self, prompt: str) -> str:
-        """The set of a method's own prompt: the one that this run trains with, if it is that
-        method's and its replies are read as the paper's are; else the paper's."""
+        """The set from which to take a method's own prompt: the set that this run trains with, if
+        the run is of that method and its replies are read as the paper's are; else `paper`."""
         method = prompt.rpartition("/")[0]
         if method != self.run.method or self.run.cfg.reads_lines or self.run.cfg.world:
             return PAPER
@@ -406,8 +407,8 @@ class BenchmarkEvaluation:
 
     @property
     def _prompt_and_reader(self) -> tuple[str, Callable[[Rollout, PromptRow], Row]]:
-        """The template's name, and how replies to it are read: as the protocol says or, in sets of
-        prompts other than English, as the entry says."""
+        """The template's name and the reader of replies to it: as the protocol says or, for prompt
+        sets other than `english`, as the entry says."""
         prompts = self.run.cfg.evaluation.prompts
         protocol = self.protocol
         if protocol.prompt is not None and protocol.reader is not None and prompts == "english":
@@ -421,8 +422,8 @@ class BenchmarkEvaluation:
     def room(self) -> Room:
         """The tokens of a reply and of a prompt.
 
-        A model that thinks gets at least the reply that it is trained with. A reply gets at most
-        three quarters of the engine's context.
+        A reasoning model gets at least the reply length that it is trained with. A reply gets at
+        most three quarters of the engine's context.
         """
         cfg = self.run.cfg.evaluation
         wanted = cfg.response_tokens or self.protocol.response_tokens
@@ -437,7 +438,7 @@ class BenchmarkEvaluation:
 
     @property
     def judging_role(self) -> Role:
-        """The role that judges answers, as the protocol says; an unreadable verdict is requested
+        """The role that judges answers as the protocol says; an unreadable verdict is requested
         once more (see `generate`)."""
         judging = self.protocol.judge
         name = judging.prompt or self._judge_by_columns
@@ -459,7 +460,7 @@ class BenchmarkEvaluation:
 
     @property
     def _judge_by_columns(self) -> str:
-        """The judge's prompt of a protocol that names none."""
+        """The judge's prompt for a protocol that names none."""
         if self.columns.against:
             return "pair"
         if self.columns.criteria:
@@ -468,8 +469,8 @@ class BenchmarkEvaluation:
 
     @property
     def columns(self) -> Columns:
-        """What the columns of the benchmark's rows hold; a benchmark that only the harness asks has
-        none."""
+        """What the columns of the benchmark's rows hold; a benchmark that only the harness runs has
+        no columns."""
         assert self.benchmark.columns is not None, "the harness asks it"
         return self.benchmark.columns
 
@@ -495,7 +496,7 @@ class BenchmarkEvaluation:
         return (verdicts.rows,)
 
     def _searching(self) -> Dialogue:
-        """A conversation that may search; its messages are templates beside the benchmarks'."""
+        """A conversation that may search; its messages are templates beside those of benchmarks."""
         return Dialogue(
             search=self.dialogues.search_syntax,
             final="answer",
@@ -521,10 +522,10 @@ class BenchmarkEvaluation:
 
 
 def _rendered_otherwise(role: Role) -> Row:
-    """How a role's prompts differ from a model's usual ones. Empty if they do not.
+    """How the rendering of a role's prompts differs from a model's default; empty if it does not.
 
-    That is by a system message, by another template than the model's or arguments of it, and, from
-    the second turn on, by thoughts left out.
+    Differences are a system message, a chat template other than the model's, template arguments,
+    and, from the second turn on, omitted thoughts.
     """
     dialogue = role.dialogue
     rendered: Row = {}
@@ -563,8 +564,8 @@ def compare_with_base(
     base_scores: Table,
     base: Policy,
 ) -> Table:
-    """The table of differences between a policy's scores and a base policy's, one row a metric,
-    over the items that both have a score on.
+    """The table of differences between a policy's scores and a base policy's, one row per metric,
+    over the items on which both have a score.
 
     It is stored in the phase `evaluation` of `iteration`. Raises ValueError if the two were not
     evaluated in the same way (`BenchmarkEvaluation.described`).
@@ -586,9 +587,10 @@ def average_scores(
     policy: Policy,
     suffix: str = "",
 ) -> Table | None:
-    """The averages that the paper reports over several benchmarks, of those that were evaluated.
+    """The averages that the paper reports over several benchmarks, for those that were evaluated.
 
-    `suffix`: of the table's label. None for a single benchmark, and for a paper without averages.
+    `suffix`: appended to the table's label. None for a single benchmark, and for a paper without
+    averages.
     """
     run = evaluations[0].run
     paper = run.cfg.evaluation.paper or run.method
@@ -628,8 +630,8 @@ def check_benchmarks(cfg: Any, folder: Path) -> None:
 def score_benchmarks(
     run: Run[Any], iteration: Place, player: Player, index: Table | None = None
 ) -> None:
-    """Evaluate a player on the benchmarks of a run's configuration, compare it with the policy
-    that the run started from, and average the scores as the paper does."""
+    """Evaluate a player on the benchmarks of a run's configuration, compare it with the policy that
+    the run started from, and average the scores as the paper does."""
     first = run.place.iteration(0).phase("evaluation")
     evaluations = [open_evaluation(run, name, index) for name in run.cfg.evaluation.benchmarks]
     for evaluation in evaluations:

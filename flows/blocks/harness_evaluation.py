@@ -1,4 +1,4 @@
-"""How lm-evaluation-harness evaluates a policy on a benchmark."""
+"""Evaluation of a policy on a benchmark by lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tasks.evaluate import evaluate as store_metrics
 from tasks.models.engine import Policy
 from warehouse.store import Place, Table
 
-HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
+HARNESS = "0.4.13"  # the version of lm-eval in requirements/harness.txt
 
 
 @dataclass(frozen=True)
 class HarnessEvaluation:
-    """A benchmark that lm-evaluation-harness asks and scores; its log of every sample becomes
+    """A benchmark that lm-evaluation-harness runs and scores; its log of every sample is stored in
     the same tables."""
 
     run: Run[Any]
@@ -28,7 +28,7 @@ class HarnessEvaluation:
 
     @property
     def differs(self) -> list[str]:
-        """Where this evaluation is not the paper's."""
+        """How this evaluation differs from the paper's."""
         cfg = self.run.cfg.evaluation
         reasons = list(self.protocol.differs)
         if cfg.items is not None:
@@ -38,10 +38,10 @@ class HarnessEvaluation:
         return reasons
 
     def evaluate(self, iteration: Place, policy: Policy) -> Table:
-        """Let the harness ask a policy, and store its samples as answers, scores and metrics.
+        """Let the harness evaluate a policy, and store its samples as answers, scores and metrics.
 
         Engines on GPUs release their memory first. The tables are in the phase `evaluation` of
-        `iteration`. Returns the scores, one row a sample.
+        `iteration`. Returns the scores, one row per sample.
         """
         cfg = self.run.cfg.evaluation
         place = iteration.phase("evaluation")

@@ -1,4 +1,4 @@
-"""One update on the rollouts of several roles that one model plays."""
+"""One update on the rollouts of several roles played by one model."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def learn_jointly(
     rows_per_role: int,
     mini_batch: int | None,
 ) -> Player:
-    """The model after one update for all roles, with a baseline for each.
+    """The model after one update for all roles, with a separate baseline for each.
 
-    `mini_batch` is the number of rows of an optimizer step, which has rollouts of all roles. There
-    is a single step if it is None, or if all roles together have no more rows.
+    `mini_batch` is the number of rows per optimizer step, which mixes rollouts of all roles. There
+    is a single step if it is None, or if all roles together have no more rows than that.
     """
     advantages = [
         normalise(step, role.rewards, scheme="zscore", within=(), label=name)

@@ -33,7 +33,7 @@ from warehouse.store import Place, Table
 
 
 class Evaluation(profile.Evaluation):
-    """The held-out score after every iteration, on a built-in world or on files."""
+    """The held-out score after every iteration, on a built-in world's questions or on files."""
 
     benchmark: str = Field(  # type: ignore[assignment]
         default="none",
@@ -59,8 +59,8 @@ class Evaluation(profile.Evaluation):
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """Questions to train on or to hold out: tasks, their contexts, and the sentences that
-    answers should quote."""
+    """Questions to train on or to hold out: tasks, their contexts, and the sentences that answers
+    should quote."""
 
     name: str
     tasks: Table
@@ -69,7 +69,7 @@ class QuestionSet:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether the sentences that answer them are known for any of the questions."""
+        """Whether the sentences that answer a question are known for any of the questions."""
         return any(table.num_rows for table in as_tables(self.evidence))
 
     @classmethod
@@ -79,7 +79,7 @@ class QuestionSet:
         name: str,
         task_types: Collection[str],
     ) -> QuestionSet:
-        """The held-out questions that a run's configuration names: those of its built-in world, or
+        """The held-out questions that a run's configuration names: those of its built-in world or
         of a file.
 
         Raises ValueError if there is no such file.
@@ -91,7 +91,7 @@ class QuestionSet:
             return cls.of_world(place, world, seed=cfg.seed, num_tasks=cfg.num_tasks)
         label = None
         if name != cfg.benchmark:
-            label = Path(name).stem  # a further file beside that of `benchmark`
+            label = Path(name).stem  # another file besides that of `benchmark`
         documents = None
         if Path(name).is_file() and not has_contexts(name):
             documents = documents_of_run(run, place)
@@ -114,8 +114,8 @@ class QuestionSet:
         num_tasks: int,
         with_evidence: bool = True,
     ) -> QuestionSet:
-        """The questions of a built-in world that has contexts; with the evidence that it has,
-        unless that is not needed."""
+        """The questions of a built-in world that has contexts, with its evidence if
+        `with_evidence`."""
         assert world.tasks is not None, "a world of questions"
         assert world.contexts is not None, "a world of questions about contexts"
         evidence: Tables = ()
@@ -139,9 +139,9 @@ class QuestionSet:
     ) -> QuestionSet:
         """The questions of a file.
 
-        In a file without contexts, a question's context is the `num_passages` documents, of
-        `documents` with an index, that a search finds by its words. Raises ValueError if there is
-        no such file, if it lacks what is needed, and as `read_benchmark`.
+        If the file has no contexts, a question's context is the `num_passages` documents that a
+        search for its words finds in `documents`, which must have an index. Raises ValueError if
+        there is no such file, if it lacks something that is needed, and as `read_benchmark` does.
         """
         if not Path(path).is_file():
             raise ValueError(
@@ -173,12 +173,12 @@ class QuestionSet:
 def read_benchmark(
     path: str, *, task_types: Collection[str], identity: str, needs_answers: bool = True
 ) -> Rows:
-    """Yield the tasks of a file of questions, whose columns are told by their names.
+    """Yield the tasks of a file of questions, whose columns are recognised by their names.
 
-    They are question, answer or answers (a list of all right ones), context, options (a list) of a
-    choice, task_type (without one: multiple_choice with options, else general_qa) and id (without
-    one: the file's name and the row's number). Raises ValueError naming the first row that has no
-    question or, if that is needed, no answer, or whose type is not one of `task_types`.
+    The columns are question, answer or answers (a list of all right answers), context, options (a
+    list, for multiple choice), task_type (by default multiple_choice with options, else general_qa)
+    and id (by default the file's name and the row's number). Raises ValueError naming the first row
+    that has no question or, if answers are needed, no answer, or whose type is not in `task_types`.
     """
     for question in _questions(path, needs_answers=needs_answers):
         if question.task_type not in task_types:
@@ -198,17 +198,16 @@ def read_benchmark(
 
 
 def has_contexts(path: str) -> bool:
-    """Whether a file of questions has a context for them."""
+    """Whether a file of questions has a column of contexts."""
     return bool(columns_of(Path(path)).context)
 
 
 @stage(DOCUMENTS)
 def read_contexts(path: str, *, identity: str) -> Rows:
-    """Yield the context of each question in a file as a document, whose id is the question's task
-    id.
+    """Yield the context of each question in a file as a document with the question's task id.
 
-    `identity` changes with the file (`corpus_identity`): then the documents are read again. Raises
-    ValueError for a row without a context.
+    `identity` changes with the file (`corpus_identity`), so that a changed file is read again.
+    Raises ValueError for a row without a context.
     """
     for question in _questions(path):
         text = question.item["context"]
@@ -224,8 +223,7 @@ def read_contexts(path: str, *, identity: str) -> Rows:
 
 @stage(ANSWERS)
 def read_second_answers(path: str, *, identity: str) -> Rows:
-    """Yield second answers to the questions of the same file: each `second_answer`, if there is
-    one."""
+    """Yield the second answers to the questions of a file: every `second_answer` that it has."""
     for question in _questions(path):
         second_answer = question.row.get("second_answer")
         if second_answer is not None:
@@ -239,15 +237,14 @@ def read_second_answers(path: str, *, identity: str) -> Rows:
 
 @stage(RUBRICS)
 def read_evidence(path: str, *, identity: str) -> Rows:
-    """Yield the sentences that answer each question of the same file: its list `evidence`, if
-    there is one."""
+    """Yield the sentences that answer each question of a file: its list `evidence`, if any."""
     for question in _questions(path):
         yield from evidence_rows(question.task_id, question.row.get("evidence") or ())
 
 
 @dataclass(frozen=True)
 class _Question:
-    """A row of a file of questions, as it is and as an item of a benchmark."""
+    """A row of a file of questions, in raw form and as an item of a benchmark."""
 
     place: str  # for messages
     task_id: str
@@ -262,9 +259,9 @@ class _Question:
 
 
 def _questions(path: str, *, needs_answers: bool = False) -> Iterator[_Question]:
-    """The questions of a file, in order. The second of an id `x` is called `x#2`, and so on.
+    """The questions of a file, in order. The second one with an id `x` gets `x#2`, and so on.
 
-    Raises ValueError for one that lacks what is needed.
+    Raises ValueError for a question that lacks something that is needed.
     """
     columns = columns_of(Path(path))
     if needs_answers and not columns.answers:
@@ -295,10 +292,10 @@ def _questions(path: str, *, needs_answers: bool = False) -> Iterator[_Question]
 
 
 def answers_to_judge(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
-    """What a judge is asked about each readable answer: question, options, the answer, its
+    """Yield what a judge sees of each readable answer: the question, its options, the answer, the
     reference and all accepted answers. The judge sees no document.
 
-    Of a choice, the accepted answers are letters with their options.
+    For multiple choice, the accepted answers are letters with their options.
     """
     task_of = {task["task_id"]: task for task in tasks}
     for row in answers:
@@ -324,12 +321,12 @@ def measure(
     *,
     passes: tuple[int, ...],
 ) -> Iterator[tuple[str, float]]:
-    """`score` is pass@1, the mean over a task's answers; an answer that is missing or cannot be
-    compared is wrong.
+    """Yield metrics of answers. `score` is pass@1, the mean over a task's answers; an answer that
+    is missing or cannot be compared is wrong.
 
-    Multiple choice is scored by the letter alone; other types are right if the rule or the judge
-    says so. Replies that were never sampled enter no score; if there are any, `not_sampled` is
-    their share.
+    Multiple choice is scored by the letter alone; answers of other types are right if the rule or
+    the judge accepts them. Replies that were never sampled are left out of every score; if there
+    are any, `not_sampled` is their share.
     """
     right_of = accepted_rollouts(matches, judged)
     answers_of = rows_by("task_id", answers)
@@ -358,8 +355,8 @@ def measure(
 
 
 def accepted_rollouts(matches: list[Match], judged: list[Vote]) -> Callable[[Task], set[str]]:
-    """A function that gives, for a task, the rollouts whose answers to tasks of its type the rule
-    or a judge accepts; a choice is scored by its letter alone."""
+    """A function from a task to the ids of the rollouts whose answers count as right for its type:
+    by the rule or a judge or, for multiple choice, by the rule alone."""
     by_rule = {row["rollout_id"] for row in matches if row["matched"]}
     by_either = by_rule | {row["rollout_id"] for row in judged if row["vote"]}
 

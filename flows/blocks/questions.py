@@ -1,4 +1,4 @@
-"""Questions with a reference answer: answered, compared by rule, and held out for a score."""
+"""Questions with reference answers: answering them, comparing by rule, and held-out scores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tasks.vote import vote
 from warehouse.schemas import Answer, Match, Task
 from warehouse.store import Place, Table
 
-# metrics of a question that a model wrote, by a built-in world
+# yields metrics of a model-written question, computed by a built-in world
 Describe = Callable[[Task], Iterator[tuple[str, float]]]
 IN_ONE_PROCESS = Comparing()
 NO_ERRORS = VerdictErrors()
@@ -50,8 +50,8 @@ NO_ERRORS = VerdictErrors()
 def readers(in_lines: bool) -> tuple[Callable[[str], str], Callable[[str], str]]:
     """The readers of a question and of an answer.
 
-    `in_lines`: each is the rest of a line, the answer what follows the last equals sign. Otherwise
-    they are the element `question` and the last box.
+    `in_lines`: each is the rest of a line, and the answer is what follows the last equals sign.
+    Otherwise they are the element `question` and the last box.
     """
     if in_lines:
         return read_line, read_result
@@ -60,8 +60,8 @@ def readers(in_lines: bool) -> tuple[Callable[[str], str], Callable[[str], str]]
 
 @dataclass(frozen=True)
 class ComparedAnswers:
-    """Answers to questions, the rollouts that they were read from, and their comparisons with
-    the references."""
+    """Answers to questions, the rollouts that they were read from, and their comparisons with the
+    references."""
 
     answers: Table
     rollouts: Table
@@ -87,10 +87,10 @@ def answer(  # noqa: PLR0913 -- how to sample and how to compare are several set
 ) -> ComparedAnswers:
     """`group_size` answers to every question of `tasks`, each compared with the reference.
 
-    With `labels`, each is compared with its question's label instead; with `by_majority` the label
-    is the answer that most of these answers agree on, by `compare`. `errors`: those that the
-    verdicts are given on purpose, in a built-in world. `index`: the documents to search, if the
-    role's dialogue searches. `shown`: the other tables that `role` reads, such as `contexts` or
+    With `labels`, each answer is compared with its question's label instead. With `by_majority`,
+    the label is the answer on which most of these answers agree, by `compare`. `errors`: deliberate
+    errors in the verdicts, in a built-in world. `index`: the documents to search, if the role's
+    dialogue searches. `shown`: the other tables that `role` reads, such as `contexts` or
     `documents`; the role checks them by name.
     """
     tables: dict[str, Any] = {"tasks": tasks, **shown}
@@ -143,8 +143,8 @@ def compare_answers(
     """Compare every answer with the reference of its task, or with its label if there are `labels`,
     in as many processes as `comparing` allows.
 
-    `compare` takes a task's row and an answer's text. Returns a table of matches, as
-    `tasks.match.match` does, which says what may go wrong.
+    `compare` takes a task's row and an answer's text. Returns a table of matches; see
+    `tasks.match.match`, which also says what may go wrong.
     """
     return match(
         at,
@@ -159,8 +159,8 @@ def compare_answers(
 
 
 def majority(run: Run[Any], at: Place, *, tasks: Tables, answers: Tables) -> Table:
-    """A table of labels, one for every task: the answer that most of its answers agree on
-    (`tasks.vote.vote` says how ties are decided)."""
+    """A table of labels, one per task: the answer on which most of its answers agree
+    (`tasks.vote.vote` says how ties are broken)."""
     return vote(
         at,
         answers=answers,
@@ -174,8 +174,8 @@ def majority(run: Run[Any], at: Place, *, tasks: Tables, answers: Tables) -> Tab
 def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool | None]:
     """Whether each answer, by rollout id, is right.
 
-    An unreadable reply is wrong. A reply that was never sampled, and an answer whose comparison
-    failed (timed out, crashed), is None.
+    An unreadable reply is wrong. The value is None for a reply that was never sampled and for an
+    answer whose comparison failed (timed out or crashed).
     """
     matched = {row["rollout_id"]: row["matched"] for row in matches}
     correct: dict[str, bool | None] = {}
@@ -229,7 +229,7 @@ def watch_questions(
     run: Run[Any], at: Place, policy: str, *, tasks: Tables, labels: Table | None = None
 ) -> None:
     """Raise Alarm, before an update, if too many questions are empty or copies, if too many
-    `labels` are the same or, in a built-in world, if too many are wrong."""
+    `labels` are the same or, in a built-in world, if too many labels are wrong."""
     run.watch(at, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
     if labels is None:
         return
@@ -258,7 +258,7 @@ def watch_passed(
 ) -> None:
     """Raise Alarm, before an update, if too many questions passed that should not have.
 
-    `chosen` says which questions were kept, and `labels` stand for references, as in `watch_gates`.
+    `chosen` says which questions were kept, and `labels` replace references, as in `watch_gates`.
     """
     world = held_out_world(run)
     watch_gates(
@@ -286,12 +286,11 @@ def watch_questions_and_answers(  # noqa: PLR0913 -- every table that is watched
     shown: Mapping[str, Tables] | None = None,
     votes: Tables | None = None,
 ) -> None:
-    """Raise Alarm before an update that would train on questions, answers or votes that are not
-    sound.
+    """Raise Alarm before an update that would train on unsound questions, answers or votes.
 
     Questions may be empty or copies, or should not have passed; references may be wrong; wrong
     answers may be rewarded; votes may err. `world`: the built-in world that knows the truth about
-    the questions, if one does; it is not asked about questions on other documents. `chosen`,
+    the questions, if there is one; it is not used for questions about other documents. `chosen`,
     `passed`, `shown`: as in `watch_gates`.
     """
     watch_questions(run, at, policy, tasks=tasks)
@@ -345,8 +344,8 @@ def watch_questions_and_answers(  # noqa: PLR0913 -- every table that is watched
 def held_out_world(run: Run[Any]) -> World | None:
     """The built-in world whose held-out tasks score the run; None if there is none.
 
-    A run that such a world scores has models that know only its language, so the questions that
-    they ask are about that world, too.
+    The models of such a run know only that world's language, so the questions that they ask are
+    about that world as well.
     """
     world = run.world
     if world is None or run.cfg.evaluation.benchmark != world.benchmark:
@@ -355,7 +354,7 @@ def held_out_world(run: Run[Any]) -> World | None:
 
 
 def no_held_out_tasks(run: Run[Any]) -> ValueError:
-    """The error of a run whose configuration names held-out tasks that its world does not have."""
+    """The error for a run whose configuration names held-out tasks that its world does not have."""
     return ValueError(
         f"evaluation.benchmark is {run.cfg.evaluation.benchmark!r}: the held-out questions of a"
         " built-in world, but the run lives in none that has some; set world, such as"
@@ -374,7 +373,7 @@ class HeldOutTasks:
 def open_held_out(run: Run[Any]) -> HeldOutTasks | None:
     """The held-out tasks that the configuration names; None if it names none.
 
-    Raises ValueError if it names a world's, and the run lives in no world that has some.
+    Raises ValueError if it names a world's tasks but the run's world has none.
     """
     cfg = run.cfg.evaluation
     if cfg.benchmark == "none":
@@ -394,10 +393,10 @@ def as_evaluated(run: Run[Any], role: Role) -> Role:
 
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:
     """Evaluate on the real benchmarks that the configuration names, and on the held-out questions
-    of the built-in world if it names these.
+    of the built-in world if it names them.
 
-    The world's questions are answered once and compared with the true answers. Raises ValueError
-    if the configuration names its questions, and no world.
+    The world's questions are answered once and compared with the true answers. Raises ValueError if
+    the configuration names a world's held-out questions but the run's world has none.
     """
     score_benchmarks(run, iteration, player)
     held_out = open_held_out(run)
@@ -427,10 +426,13 @@ def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) 
 def measure(
     tasks: list[Task], answers: list[Answer], matches: list[Match]
 ) -> Iterator[tuple[str, float]]:
-    """Yield, for every task, metrics of the last of its answers. `score`, whose mean is the share
-    of right answers, is also given by answer type and by difficulty; `unanswered` counts replies
-    without an answer. A failed comparison counts as wrong and in `not_compared`. A reply that was
-    never sampled enters no score; if there are any, `not_sampled` is their share."""
+    """Yield metrics of the last answer to every task.
+
+    The mean of `score` is the share of right answers, also given by answer type and by difficulty;
+    `unanswered` counts replies without an answer. A failed comparison counts as wrong, and is
+    counted in `not_compared`. A reply that was never sampled is left out of every score; if there
+    are any, `not_sampled` is their share.
+    """
     correct = correctness(answers, matches)
     answer_of = {row["task_id"]: row for row in answers}
     lacks_some = len(sampled(answers)) < len(answers)

@@ -1,4 +1,4 @@
-"""A role of an earlier run whose prompts are answered again, by another policy."""
+"""A role of an earlier run, whose prompts another policy answers again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warehouse.store import Store, Table
 
 @dataclass(frozen=True)
 class ReplayedRole:
-    """The prompts that a run's role got in training, and how its replies are sampled now."""
+    """The prompts of a run's role in training, and how replies to them are sampled now."""
 
     name: str
     prompts: tuple[Table, ...]
@@ -24,10 +24,10 @@ class ReplayedRole:
 
     @classmethod
     def open(cls, store: Store, run: str | None, role: str | None) -> ReplayedRole:
-        """The role of a run; without `role`, the only one that it has.
+        """The role `role` of a run or, by default, its only role.
 
         Prompts of evaluations are left out. Raises ValueError if there is no such run or role, if
-        there are several and none is named, or if the role searches or has several turns.
+        there are several roles and none is named, or if the role searches or has several turns.
         """
         if run is None:
             raise ValueError("say whose prompts to answer: source=RUN, or `selfplay distil RUN`")
@@ -54,11 +54,11 @@ class ReplayedRole:
                 " can be distilled"
             )
         sampled = Sampling.model_validate(params["sampling"])
-        # on-policy: from the student's own distribution, held to no form
+        # on-policy: from the student's own distribution, without constraints on the output
         sampling = Sampling(max_tokens=sampled.max_tokens, stop=sampled.stop)
         return cls(name, tuple(prompts[name]), sampling, dialogue)
 
     @property
     def template(self) -> Template:
-        """A name for its prompts, whose conversations are continued as they are."""
+        """An empty template that names the prompts; their conversations are continued as is."""
         return Template(self.name, "")

@@ -39,10 +39,10 @@ def watch_gates(
 ) -> None:
     """Raise Alarm if too many of the tasks that passed should not have.
 
-    An oracle's `sound` decides, and the auditor if the configuration names one; without either,
-    nothing is measured. `chosen` says which tasks were kept; `passed` lists the reasons of tasks
-    that passed but were not needed. `labels` stand for references. `shown`: the tables `documents`
-    behind the tasks, and `memberships` of clusters, for the auditor.
+    This is decided by an oracle's `sound`, and by the auditor if the configuration names one; with
+    neither, nothing is measured. `chosen` says which tasks were kept; `passed` lists the reasons of
+    tasks that passed but were not needed. `labels` replace references. `shown`: for the auditor,
+    the table `documents` behind the tasks and the table `memberships` of clusters.
     """
     auditor = run.models.get("auditor")
     if auditor is None and sound is None:
@@ -65,8 +65,8 @@ def watch_gates(
 
 
 def auditing(run: Run[Any], passed: tuple[str, ...]) -> Role:
-    """The auditor's role: temperature 0, one verdict. An API is asked once more for a malformed
-    one; an engine would repeat it."""
+    """The auditor's role: one verdict at temperature 0. After a malformed verdict, an API is asked
+    once more; an engine would just repeat it."""
     cfg = run.cfg.audit
     return Role(
         AUDITOR,
@@ -94,6 +94,6 @@ def read_audit(rollout: Rollout, prompt: PromptRow) -> Row:
 
 
 def measure_audit(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The other columns of that row, which a malformed reply has, too: the gate is the auditor, a
-    model."""
+    """The other columns of that row, which even a malformed reply has: the gate is the auditor, and
+    its kind is a model."""
     return {"gate": AUDITOR, "kind": "model"}

@@ -1,4 +1,4 @@
-"""The texts of web pages, by their addresses: saved ones, and those that a reading service gives.
+"""The texts of web pages by address: saved pages, and pages from a reading service.
 
 A service such as Jina's Reader answers `https://r.jina.ai/ADDRESS` with the page as text.
 """
@@ -18,16 +18,16 @@ ANSWER_S = 60.0
 
 
 def saved_pages(path: Path) -> Mapping[str, str]:
-    """The texts of a WARC, or of rows with url and text."""
+    """The texts of a WARC file, or of rows with url and text, by address."""
     rows = read_corpus(path, columns=Columns(source=("url", "source")))
     return {row.source: row.text for row in rows if row.dropped_reason is None}
 
 
 def read_pages(addresses: Iterable[str], service: str, into: Path) -> dict[str, str]:
-    """Append the page of every address that `into` does not hold yet, a JSON line each.
+    """Append to `into` the page of every address that it does not hold yet, one JSON line each.
 
-    Returns why a page could not be read, by address. A repetition asks for these pages alone, and
-    for one whose line was cut off.
+    Returns, by address, why a page could not be read. Another call requests only these pages, and
+    one whose line was cut off.
     """
     import httpx
 
@@ -52,7 +52,7 @@ def read_pages(addresses: Iterable[str], service: str, into: Path) -> dict[str, 
                 reply = client.get(service + address)
                 reply.raise_for_status()
             except httpx.HTTPError as problem:
-                # what a server says may repeat the key
+                # a server's message may repeat the key
                 failures[address] = type(problem).__name__
                 continue
             row = {"url": address, "text": reply.text}
@@ -62,7 +62,7 @@ def read_pages(addresses: Iterable[str], service: str, into: Path) -> dict[str, 
 
 
 def _drop_cut_off_line(path: Path) -> None:
-    """Shorten a file to its last line end."""
+    """Truncate a file after its last line end."""
     content = path.read_bytes()
     end = content.rfind(b"\n") + 1
     if end < len(content):

@@ -1,7 +1,7 @@
-"""Rows of released data sets as documents to learn from, or as questions to train on.
+"""Rows of released datasets as documents to learn from, or as questions to train on.
 
 A reader takes the rows of a source in their order and yields rows of our files. Nothing here knows
-where a file is from: `recipe.py` gets it.
+where a file comes from: `recipe.py` gets it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warehouse.schemas import Row
 Rows = Iterator[Row]
 log = logging.getLogger("selfplay")
 TITLE = re.compile(r'"(?P<title>.*)"\n')
-# the wording of two of the released questions' kinds: MAE's evaluation asks these very questions
+# the wording of two kinds of released questions: MAE's evaluation asks these very questions
 TESTED = (
     "You are an expert Python programmer. Complete the following",  # HumanEval
     "Answer the following multiple-choice question by selecting the correct option (A, B, C, or",
@@ -33,10 +33,10 @@ class Reading:
     """What readers need besides the rows."""
 
     text: tuple[str, ...] = ("text",)  # columns whose texts are joined
-    source: str = "url"  # the column that says where a document is from
+    source: str = "url"  # the column that says where a document comes from
     seed: int = 0
-    draw: int | None = None  # questions, in a seeded draw of all
-    everything: bool = False  # also questions that a benchmark evaluates
+    draw: int | None = None  # number of questions to draw, with `seed`; None takes all
+    everything: bool = False  # include questions that a benchmark also asks
     count: Callable[[str], int] | None = None  # tokens of a text
     budgets: tuple[int, int] = (32_768, 122_880)  # tokens of a padded context, at least and most
     pages: Mapping[str, str] = field(default_factory=dict)  # address to text
@@ -44,8 +44,8 @@ class Reading:
 
 
 def documents(rows: Rows, reading: Reading) -> Rows:
-    """Yield a document for every row that has a text, with the row's `id` or else its number, from
-    1, as `document_id`."""
+    """Yield a document for every row that has a text; its `document_id` is the row's `id` or else
+    its number, from 1."""
     for number, row in enumerate(rows, start=1):
         if text := "\n\n".join(parts(row, reading.text)):
             yield {
@@ -56,7 +56,7 @@ def documents(rows: Rows, reading: Reading) -> Rows:
 
 
 def passages(rows: Rows, reading: Reading) -> Rows:
-    r"""Passages whose first line is the title, in quotes.
+    r"""Yield passages whose first line is the title, in quotes.
 
     >>> list(passages(iter([{"id": "7", "contents": '"Ada"\nShe wrote.'}]), Reading()))
     [{'document_id': '7', 'title': 'Ada', 'text': 'She wrote.', 'source': ''}]
@@ -80,7 +80,7 @@ def clusters(rows: Rows, reading: Reading) -> Rows:
 
 
 def rubrics(rows: Rows, reading: Reading) -> Rows:
-    """Tasks with criteria and weights.
+    """Yield tasks with criteria and weights.
 
     DR Tulu writes both as JSON in `ground_truth`; Rubrics as Rewards has columns `question` and
     `rubric`.
@@ -96,17 +96,18 @@ def rubrics(rows: Rows, reading: Reading) -> Rows:
         criteria = [
             {"criterion": each["description"], "weight": float(each["weight"])} for each in listed
         ]
-        # a task is trained on only if there is something to earn
+        # a task is useful for training only if it has something to earn
         if task.strip() and any(each["weight"] > 0 for each in criteria):
             yield {"task": task.strip(), "criteria": criteria}
 
 
 def musique(rows: Rows, reading: Reading) -> Rows:
-    """Answerable questions of MuSiQue, each in a context padded with paragraphs of others.
+    """Yield answerable questions of MuSiQue, each in a context padded with other questions'
+    paragraphs.
 
     A context holds all of a question's own paragraphs, supporting or not, and others in a seeded
-    order until a length is reached that is drawn uniformly from `budgets`. No added paragraph has
-    the title of an own one or holds an accepted answer. `evidence` is the supporting paragraphs.
+    order up to a length drawn uniformly from `budgets`. No added paragraph has the title of one of
+    the question's own or contains an accepted answer. `evidence` is the supporting paragraphs.
     """
     assert reading.count is not None, "the command asks for a tokenizer"
     asked = [row for row in rows if row.get("answerable", True)]
@@ -142,7 +143,8 @@ def musique(rows: Rows, reading: Reading) -> Rows:
 
 
 def _in_random_order(texts: list[str], order: random.Random) -> Iterator[str]:
-    """Every text once; a whole shuffle would cost more than the few that are taken."""
+    """Yield every text once, in random order, lazily: only a few are taken, so a full shuffle would
+    cost more."""
     given = set[int]()
     while len(given) < len(texts):
         place = order.randrange(len(texts))
@@ -167,7 +169,7 @@ def _holds(text: str, accepted: list[str]) -> bool:
 
 
 def linked(rows: Rows, reading: Reading) -> Rows:
-    """Questions with the text of the pages that they link to, as context.
+    """Yield questions with the text of the pages that they link to as context.
 
     A row without any of its pages is left out. A warning says how many have only some of them.
     """
@@ -183,7 +185,7 @@ def linked(rows: Rows, reading: Reading) -> Rows:
 
 
 def addresses_of(row: Row, column: str) -> list[str]:
-    """The addresses that a row links to: a list, or one as Python or JSON writes it.
+    """The addresses that a row links to, given as a list or as the text of a Python or JSON list.
 
     >>> addresses_of({"links": "['https://a/1,_(2)', \\"https://b/Assassin's\\"]"}, "links")
     ['https://a/1,_(2)', "https://b/Assassin's"]
@@ -204,10 +206,10 @@ def addresses_of(row: Row, column: str) -> list[str]:
 
 
 def fusionbench(rows: Rows, reading: Reading) -> Rows:
-    """The questions that MAE's authors released, with options and passages in their texts, each
-    once.
+    """Yield the questions that MAE's authors released, each once, with options and passages in
+    their texts.
 
-    Without `everything` those of wordings that also word questions of benchmarks are left out.
+    Without `everything`, questions with the wording of a benchmark's questions are left out.
     """
     seen = set[str]()
     for row in rows:

@@ -1,8 +1,8 @@
 """Recipes: where the papers' data is published, at which commit, and how it becomes a file that a
 method reads.
 
-Each is a file in this folder. `selfplay corpus fetch NAME` gets the source's files, or takes them
-from a folder that holds the repository, and writes documents or questions.
+Each recipe is a file in this folder. `selfplay corpus fetch NAME` downloads the source's files, or
+takes them from a folder that holds the repository, and writes documents or questions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GITHUB = "github:"
 RAW = "https://raw.githubusercontent.com"
 ANSWER_S = 30.0
 PIECE = 1 << 20
-VECTOR_BYTES = 2  # of a number in a search index
+VECTOR_BYTES = 2  # bytes per number in a search index
 
 
 class SourceFile(Settings):
@@ -111,13 +111,13 @@ class Recipe(Settings):
 
     @property
     def default_out(self) -> Path:
-        """Where the file is written if no other place is named."""
+        """Where the file is written by default."""
         if self.makes == "documents":
             return Path("data/corpus") / self.name / "documents.parquet"
         return Path("data/questions") / f"{self.name}.jsonl"
 
     def needed(self) -> list[Row]:
-        """What it takes: bytes of each part, None where that is not known before."""
+        """What the recipe needs: the bytes of each part, None if not known in advance."""
         rows: list[Row] = [
             {"part": f"download {each.path}", "bytes": each.bytes} for each in self.files
         ]
@@ -132,9 +132,10 @@ class Recipe(Settings):
         return rows
 
     def rows_of(self, folder: Path | None, downloads: Path, gated: bool) -> Iterator[Row]:
-        """The source's rows, from a folder that holds the repository's files, else from the net.
+        """The source's rows, from a folder that holds the repository's files or else from the
+        network.
 
-        Raises ValueError if it cannot be read; the message says what to do.
+        Raises ValueError if the source cannot be read; the message says what to do.
         """
         if self.split:
             rows = self._streamed(folder, gated)
@@ -208,7 +209,7 @@ class Recipe(Settings):
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """What was written: its path and its rows."""
+    """What was written: the path, and the number of rows."""
 
     path: Path
     num_rows: int
@@ -231,9 +232,9 @@ def find_recipe(name: str) -> Recipe:
 
 
 def make(recipe: Recipe, rows: Iterator[Row], reading: Reading, out: Path) -> WrittenFile:
-    """Read `rows` and write them to `out`, whole or not at all.
+    """Read `rows` and write them to `out`, all or nothing.
 
-    Raises ValueError if nothing is left.
+    Raises ValueError if no row can be used.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = out.with_name(f".{out.name}.draft")
@@ -263,8 +264,8 @@ def _write_questions(path: Path, rows: Iterator[Row], recipe: Recipe) -> int:
 
 
 def check_content(path: Path, file: SourceFile) -> None:
-    """Raise ValueError if a file is not the one that the recipe names, by its SHA-256 or by Git's
-    hash. A recipe may name neither: then any file will do."""
+    """Raise ValueError if a file's SHA-256 or Git hash is not the one that the recipe names. If the
+    recipe names neither, any file will do."""
     if not (file.sha256 or file.blob):
         return
     sha256 = hashlib.sha256()
