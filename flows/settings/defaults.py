@@ -1,4 +1,4 @@
-"""A method's defaults for a group of settings of which a profile sets only some."""
+"""A method's defaults for a group of settings that a profile sets only in part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 def completed(value: Any, default: Any) -> Any:
     """The value of a setting whose default is `default`.
 
-    A group is completed with the values of `default` that differ from its class's own defaults.
+    A group is completed with those values of `default` that differ from its class's defaults.
     """
     if not isinstance(value, dict) or not isinstance(default, BaseModel):
         return value

@@ -1,4 +1,4 @@
-"""The settings of a flow, with what each is for."""
+"""The settings of a flow, and what each is for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pydantic_core import PydanticUndefined
 class Setting:
     """A setting by its dotted name, as `--set` takes it.
 
-    `value` is the one of a profile or else the default; `UNSET` if there is none. `choices` are the
-    values that it may have, or each member of a list; () if there is no list of them.
+    `value` is the profile's value or else the default; `UNSET` if there is neither. `choices` are
+    the values that the setting, or each member of a list, may have; () if they are not limited to a
+    list.
     """
 
     name: str
@@ -29,11 +30,11 @@ UNSET = PydanticUndefined
 
 
 def settings_of(model: type[BaseModel], given: Any = None, prefix: str = "") -> Iterator[Setting]:
-    """Yield every single setting of a configuration class, those inside groups after one another.
+    """Yield every single setting of a configuration class, those of a group after one another.
 
-    `given` is a configuration, whose values are shown; None shows the class's defaults. A group
-    that may be left out, and is, comes first as one setting, without a value; so does a list of
-    groups, whose members' settings are named `list[].setting`.
+    `given` is a configuration whose values are shown; None shows the class's defaults. An optional
+    group that is left out is first yielded as one setting without a value; so is a list of groups,
+    whose members' settings are named `list[].setting`.
     """
     for name, field in model.model_fields.items():
         value = UNSET if field.is_required() else field.default
@@ -55,7 +56,7 @@ def settings_of(model: type[BaseModel], given: Any = None, prefix: str = "") -> 
 
 
 def description_of(model: type[BaseModel], name: str) -> str | None:
-    """What a setting is for: a class that only changes the default of one has it from its base."""
+    """What a setting is for; inherited by a class that only changes the setting's default."""
     for base in model.__mro__:
         field = getattr(base, "model_fields", {}).get(name)
         if field is not None and field.description:
@@ -64,20 +65,20 @@ def description_of(model: type[BaseModel], name: str) -> str | None:
 
 
 def _group(annotation: Any) -> type[BaseModel] | None:
-    """The class of a group of settings, G of `G` or `G | None`; None for a single setting."""
+    """The class of a group of settings: G in `G` or `G | None`; None for a single setting."""
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return next(filter(_is_group, kinds), None)
 
 
 def _member(annotation: Any) -> type[BaseModel] | None:
-    """The class of a list's members, G of `tuple[G, ...]`; None for any other setting."""
+    """The class of a list's members: G in `tuple[G, ...]`; None for any other setting."""
     if get_origin(annotation) is not tuple:
         return None
     return next(filter(_is_group, get_args(annotation)), None)
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    """The values that a setting may have, or each member of a list; () if they are not listed.
+    """The values that a setting, or each member of a list, may have; () if they are not listed.
 
     >>> _choices(Literal["a", "b"] | None), _choices(tuple[Literal["a", "b"], ...])
     (('a', 'b', None), ('a', 'b'))

@@ -18,7 +18,7 @@ SAYS_WHAT_WAS_GIVEN = ("missing", "value_error")
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file, which may begin with a byte order mark.
 
-    Raises ValueError with the file, and the line of a syntax error.
+    Raises ValueError naming the file, and the line of a syntax error.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -29,15 +29,14 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:
-    """The message for settings of profile `name` that are not valid for `model`: a line for each
-    wrong setting."""
+    """The message for settings of profile `name` that are invalid for `model`: one line per wrong
+    setting."""
     lines = [f"profile {name!r} with these settings is not valid:", *error_lines(model, problem)]
     return "\n  ".join(lines)
 
 
 def error_lines(model: type[BaseModel], problem: ValidationError) -> list[str]:
-    """A line for every wrong setting of `model`: its dotted name, what was given, and what is
-    allowed."""
+    """One line per wrong setting of `model`: its dotted name, what was given, what is allowed."""
     lines = []
     for error in problem.errors():
         setting = ".".join(str(part) for part in error["loc"])
@@ -49,7 +48,7 @@ def error_lines(model: type[BaseModel], problem: ValidationError) -> list[str]:
 
 
 def _message(error: ErrorDetails) -> str:
-    """Pydantic's message, with the value if the message lacks it and it is a single value."""
+    """Pydantic's message, with the value added if it is a single value that the message lacks."""
     value = error["input"]
     if error["type"] in NO_NUMBER and _looks_like_a_number(value):
         return f"must be a number, not {json.dumps(value)}"
@@ -64,7 +63,7 @@ def _message(error: ErrorDetails) -> str:
 
 
 def _looks_like_a_number(value: Any) -> bool:
-    """Whether it is `true`, `false`, or a number between quotation marks."""
+    """Whether a value is `true`, `false`, or a number in quotation marks."""
     if not isinstance(value, str):
         return isinstance(value, bool)
     try:
@@ -75,10 +74,10 @@ def _looks_like_a_number(value: Any) -> bool:
 
 
 def _choices(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """The settings that there are where a setting of `model` is; "" if that is not known."""
+    """A list of the valid settings at a location in `model`; "" if they are not known."""
     for part in location[:-1]:
         field = model.model_fields.get(str(part))
-        if field is None:  # an index of a list, or a key
+        if field is None:  # a list index or a key
             continue
         inner = next(_models_in(field.annotation), None)
         if inner is None:
@@ -88,7 +87,7 @@ def _choices(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a type is made of: X in `list[X] | None`."""
+    """Yield the models that occur in a type: X in `list[X] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound=BaseModel)
 Sink = Literal["none", "trackio", "wandb"]
 NUM_TO_JUDGE = 16  # fewer unreadable replies may be chance
-# what Parquet holds; with one larger number in a run's parameters, Prefect's server lists no runs
+# what Parquet can hold; one larger number in a run's parameters keeps Prefect's server from listing
+# any runs
 MAX_BITS = 63
 
 
@@ -56,7 +57,7 @@ def _allotting(shares: dict[Any, float]) -> dict[Any, float]:
     return shares
 
 
-Interval = Annotated[tuple[float, float], AfterValidator(_in_order)]  # shares, both ends included
+Interval = Annotated[tuple[float, float], AfterValidator(_in_order)]  # shares; both ends inclusive
 Key = TypeVar("Key")
 # a number as the key of a TOML table, which is text
 NumberKey = Annotated[PositiveInt, BeforeValidator(_as_number)]
@@ -66,8 +67,8 @@ Shares = Annotated[dict[Key, float], AfterValidator(_allotting)]
 class Settings(BaseModel):
     """A part of a configuration; unknown settings are refused.
 
-    A profile that sets some values of a group keeps the method's defaults for the others: with
-    `update = GRPOSettings(beta=0.0)`, it may set only the learning rate.
+    A profile that sets some values of a group keeps the method's defaults for the others: if the
+    method has `update = GRPOSettings(beta=0.0)`, a profile may set only the learning rate.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -86,7 +87,7 @@ class Settings(BaseModel):
 
 
 class Models(Settings):
-    """Model folders or hub names. A method adds the models that it does not train."""
+    """Model folders or hub names. A method adds the models that it uses but does not train."""
 
     base: str = Field(description="starting point of every player, and the KL reference")
     start: str | None = Field(
@@ -233,7 +234,7 @@ class Evaluation(Settings):
 
 
 class Audit(Settings):
-    """What `models.auditor` sees before an update: tasks that passed the method's gates."""
+    """The audit of tasks that passed the method's gates, by `models.auditor` before an update."""
 
     tasks: int = Field(
         default=32, ge=1, description="number of passed tasks to audit, drawn at random"
@@ -263,14 +264,14 @@ class MethodSettings(Settings):
     """Settings that every method has: models, iterations, evaluation, monitors, engines and
     trainer.
 
-    `engine.model`, loaded first, is `models.base` unless it is given.
+    `engine.model`, the model that engines load first, defaults to `models.base`.
     """
 
     worlds: ClassVar[tuple[str, ...]] = ()  # built-in corpora that its `corpus` may name
-    needs_clusters: ClassVar[bool] = False  # its corpora have to be prepared with clusters
-    # settings that name corpora beside `corpus`: a folder of documents takes their place, too
+    needs_clusters: ClassVar[bool] = False  # whether its corpora must be prepared with clusters
+    # settings besides `corpus` that name corpora: a folder of documents replaces these, too
     other_corpora: ClassVar[tuple[str, ...]] = ()
-    # the setting that names a file of questions, of a method that learns from these alone
+    # the setting that names a file of questions, for a method that learns from questions alone
     learns_from_questions: ClassVar[str | None] = None
     examined: ClassVar[str] = "policy"  # the player that is evaluated
 
@@ -383,41 +384,43 @@ class MethodSettings(Settings):
         return self.models.base
 
     def row_tokens(self, update: str) -> int | None:
-        """Most tokens of a row that an update trains on; None: as many as a context has."""
+        """The most tokens in a row that an update trains on; None: as many as a context has."""
         return None
 
     @property
     def caution(self) -> str | None:
-        """What runs with settings like these have taught, if it was little; for pilots."""
+        """A caution for pilots if earlier runs with such settings learnt little; else None."""
         return None
 
     @property
     def structured_roles(self) -> tuple[str, ...]:
-        """Roles that `structured` may name: no update trains them, and their form is a grammar."""
+        """Roles that `structured` may name: no update trains them, and a grammar describes their
+        replies."""
         return ()
 
     def form_of(self, role: str, form: str) -> str | None:
-        """The form that a role's replies are held to: `form`, if `structured` names the role."""
+        """The grammar that constrains a role's replies: `form` if `structured` names the role, else
+        None."""
         if role in self.structured:
             return form
         return None
 
     @property
     def checks_updates(self) -> bool:
-        """Whether engines score trained rows after every update."""
+        """Whether engines score trained rows after every update, to check that it took effect."""
         if self.check_updates is not None:
             return self.check_updates
         return self.engine.kind == "vllm" and self.engine.device == "cuda"
 
     @property
     def reads_lines(self) -> bool:
-        """Whether replies are read as lines, which the set of prompts says."""
+        """Whether replies are read as lines, as the prompt set says."""
         assert self._prompts is not None, "this method has no dialogues"
         return is_read_by_lines(prompt_folder(home(type(self)), self._prompts))
 
     @property
     def reads_words(self) -> bool:
-        """Whether the words of replies stand alone, which the set of prompts says."""
+        """Whether the words of replies stand alone, as the prompt set says."""
         assert self._prompts is not None, "this method has no dialogues"
         return is_read_by_words(prompt_folder(home(type(self)), self._prompts))
 
@@ -508,15 +511,16 @@ def home(model: type) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    """Profiles of a folder; a file whose name begins with `_` exists only to be extended."""
+    """The profiles in a folder; a file whose name begins with `_` exists only to be extended."""
     return sorted(p.stem for p in folder.glob("*.toml") if not p.stem.startswith("_"))
 
 
 def load(model: type[Config], name: str, overrides: dict[str, Any] | None = None) -> Config:
     """The configuration of a profile, a file in `profiles` beside `model`, with overrides.
 
-    An override is `a.b=value`. A profile may name others that it `extends`; the later ones win.
-    Raises ValueError naming the wrong profile or key and what is allowed.
+    An override maps a dotted name such as `a.b` to a value. A profile may name others that it
+    `extends`; later ones win. Raises ValueError naming the wrong profile or key and what is
+    allowed.
     """
     return resolve(model, read(home(model) / "profiles", name), overrides, name)
 
@@ -524,9 +528,9 @@ def load(model: type[Config], name: str, overrides: dict[str, Any] | None = None
 def resolve(
     model: type[Config], values: dict[str, Any], overrides: dict[str, Any] | None, name: str
 ) -> Config:
-    """The configuration of `values`, with overrides; error messages call it `name`.
+    """The configuration made of `values` with overrides; error messages call it `name`.
 
-    Raises ValueError for an unknown setting, a wrong value, or a part of what is a single setting.
+    Raises ValueError for an unknown setting, a wrong value, or a part of a single setting.
     """
     for path, value in (overrides or {}).items():
         if _has_huge_number(value):
@@ -541,7 +545,7 @@ def resolve(
                 )
         target[last] = value
     try:
-        # strict: `true` is no number, and neither is text
+        # strict: neither `true` nor text is a number
         return model.model_validate(_with_tuples(_with_folders(values)), strict=True)
     except ValidationError as problem:
         raise ValueError(explain(model, name, problem)) from None
@@ -550,7 +554,8 @@ def resolve(
 def read(folder: Path, name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The values of a profile and of those it extends. `extended_by`: the files that extend it.
 
-    Raises ValueError for an unknown profile, and for one that extends no profile, or itself.
+    Raises ValueError for an unknown profile, for one that extends itself, and for an `extends` that
+    is not a name or a list of names.
     """
     path = folder / f"{name}.toml"
     if not path.exists():
@@ -581,7 +586,7 @@ def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_folders(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with a model folder in place of every GGUF file, converted if it has not been.
+    """The values with every GGUF file replaced by a model folder, converted if necessary.
 
     Raises ValueError, naming the setting, for a file that cannot be converted.
     """
@@ -600,7 +605,7 @@ def _with_folders(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_tuples(value: Any) -> Any:
-    """The value with tuples for TOML's arrays, which pydantic's strict mode does not convert.
+    """The value with TOML's arrays as tuples, since pydantic's strict mode does not convert them.
 
     >>> _with_tuples({"pool": {"window": [0, 1]}})
     {'pool': {'window': (0, 1)}}

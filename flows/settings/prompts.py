@@ -2,9 +2,9 @@
 
 A set is a folder in `prompts` beside a method's configuration, or any other folder. Its `set.toml`
 may say `readers = "lines"`: the templates are worked examples that a small or base model continues,
-and a reply is a line. With `readers = "words"`, replies come from a model whose words stand alone
-and which writes no line breaks, as the built-in ones do. Without it, replies are read as the
-method's English prompts ask for them.
+and a reply is a line. With `readers = "words"`, replies come from a model that separates all words
+and punctuation by blanks and writes no line breaks, like the built-in models. Without `readers`,
+replies are read in the format that the method's English prompts ask for.
 `extends = "english"` takes the templates that a set lacks from the set of that name beside it.
 """
 
@@ -19,13 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from flows.settings.errors import error_lines, read_toml
 
 SET = "set.toml"
-PAPER = "paper"  # the set that asks for what the method's paper asks for, and for nothing else
+PAPER = "paper"  # the set that makes the same requests as the method's paper, and no others
 # the name of a folder in a method's `prompts`, or a path, relative to the method's folder
 PromptSet = Annotated[str, Field(pattern=r"^[\w-]+$|/")]
 
 
 class SetSettings(BaseModel):
-    """What `set.toml` says."""
+    """The contents of `set.toml`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     readers: Literal["standard", "lines", "words"] = "standard"
@@ -46,26 +46,26 @@ def prompt_folder(method: Path, prompts: str) -> Path:
 
 
 def is_read_by_lines(folder: Path) -> bool:
-    """Whether the replies to the prompts in a folder are lines.
+    """Whether replies to the prompts in a folder are read as lines.
 
-    Raises ValueError for a wrong `set.toml`.
+    Raises ValueError for an invalid `set.toml`.
     """
     return read_set(folder).readers == "lines"
 
 
 def is_read_by_words(folder: Path) -> bool:
-    """Whether the words of the replies to the prompts in a folder stand alone, without line breaks.
+    """Whether the words of replies to the prompts in a folder stand alone, without line breaks.
 
-    Raises ValueError for a wrong `set.toml`.
+    Raises ValueError for an invalid `set.toml`.
     """
     return read_set(folder).readers == "words"
 
 
 def folder_of(folder: Path, name: str) -> Path:
-    """The folder that holds a template of the set in `folder`: this one, or that of the set that
-    it extends.
+    """The folder that holds a template of the set in `folder`: this one, or that of the set that it
+    extends.
 
-    Raises ValueError for a wrong `set.toml`.
+    Raises ValueError for an invalid `set.toml`.
     """
     if (folder / f"{name}.jinja").exists():
         return folder
@@ -76,7 +76,7 @@ def folder_of(folder: Path, name: str) -> Path:
 
 
 def read_set(folder: Path) -> SetSettings:
-    """What the `set.toml` of a folder of prompts says. Raises ValueError if it is wrong."""
+    """The contents of the `set.toml` in a folder of prompts. Raises ValueError if it is invalid."""
     path = folder / SET
     if not path.exists():
         return SetSettings()

@@ -1,8 +1,8 @@
 """The workload of an iteration: how many conversations each role has, their lengths, and the
 updates that follow.
 
-A method's configuration returns it from `workload()`. Its lengths are assumptions about a model of
-some billions of parameters, unless lengths measured in an earlier run replace them.
+A method's configuration returns it from `workload()`. Its lengths are assumptions for a model with
+a few billion parameters, unless lengths measured in an earlier run replace them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Lengths:
     turns: float = 1.0
     added: float = 0.0  # between two turns, by the environment
     cached: float = 0.0  # share of the prompt that is a prefix of an earlier prompt
-    by_turn: bool = False  # each turn is a datum of its own
+    by_turn: bool = False  # each turn is a separate datum
 
     @property
     def whole(self) -> float:
-        """Tokens of the conversation when it ends."""
+        """Tokens of the whole conversation."""
         return self.prompt + self.turns * self.sampled + (self.turns - 1) * self.added
 
     @property
     def datums(self) -> float:
-        """Data for the trainer that one conversation becomes."""
+        """The number of data for the trainer that one conversation becomes."""
         if self.by_turn:
             return self.turns
         return 1.0
@@ -44,7 +44,7 @@ class Lengths:
     def datum_tokens(self) -> float:
         """Tokens of a datum.
 
-        If each turn is one, its prompt holds the turns before it: on average half of them.
+        If each turn is a datum, its prompt holds the preceding turns: on average half of all turns.
         """
         if self.by_turn and self.turns > 1:
             return (self.prompt + self.whole) / 2
@@ -55,8 +55,8 @@ class Lengths:
 class PlannedRole:
     """A role in a plan. `model` is the player that it samples from, or the base.
 
-    `labels` are those of the role's tables, without the number of a round; none: its name is the
-    only one. MAE's solver has two, for its tries at a new question and its answers to a known one:
+    `labels` are those of the role's tables, without round numbers; by default, the role's name is
+    the only one. MAE's solver has two, for trials of new questions and for answers to known ones:
     PlannedRole("solver", ..., labels=("solver", "trial"))
     """
 
@@ -85,7 +85,7 @@ class PlannedConversations:
 
     @property
     def number(self) -> float:
-        """How many conversations there are in all."""
+        """The total number of conversations."""
         return self.prompts * self.n
 
 
@@ -104,7 +104,7 @@ class PlannedUpdate:
 
 @dataclass(frozen=True)
 class Step:
-    """Stages one after another, then an update; an iteration does this `times` times."""
+    """A sequence of stages, then an update; an iteration repeats this `times` times."""
 
     times: float
     conversations: tuple[PlannedConversations, ...]
@@ -112,9 +112,9 @@ class Step:
 
 
 def draws_until(target: int, kept: float, size: int, most: int) -> Iterator[int]:
-    """The candidates of each draw until `target` are kept, if a share `kept` of them is.
+    """The number of candidates in each draw until `target` are kept, if a share `kept` of them is.
 
-    A draw is as many batches of `size` as are certainly needed, at most `most`.
+    A draw is as many batches of `size` as are certainly needed, at most `most` batches.
 
     >>> list(draws_until(1000, 0.5, 100, 1)) == [100] * 20, list(draws_until(1000, 0.5, 100, 8))
     (True, [800, 600, 300, 200, 100])
@@ -134,13 +134,13 @@ class Workload:
     measured: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def at(self, measured: Mapping[str, Mapping[str, float]]) -> Workload:
-        """The same workload with lengths as they were `measured` in a run: by role, values for
-        fields of `Lengths`."""
+        """The same workload with the lengths `measured` in a run: for each role, values for fields
+        of `Lengths`."""
         return replace(self, measured=measured)
 
     @cached_property
     def lengths(self) -> dict[str, Lengths]:
-        """The lengths of each role's conversations, sampled or given."""
+        """The lengths of each role's conversations, whether sampled or given."""
         sampled = [each for step in self.steps for each in step.conversations]
         trained = [each for step in self.steps if step.update for each in step.update.conversations]
         roles = {each.role.name: each.role for each in (*trained, *sampled)}
@@ -150,8 +150,8 @@ class Workload:
         }
 
     def group(self, role: str) -> float:
-        """The most conversations that a role, given by its name, has with one prompt in any step; 1
-        if no step samples it."""
+        """The most conversations that the role with this name has from one prompt in any step; 1 if
+        no step samples it."""
         return max(
             (
                 each.n
@@ -164,10 +164,10 @@ class Workload:
 
     @property
     def num_updates(self) -> float:
-        """How many updates an iteration has, of all players."""
+        """The number of updates in an iteration, over all players."""
         return sum(step.times for step in self.steps if step.update)
 
     @property
     def players(self) -> int:
-        """How many players are trained."""
+        """The number of players that are trained."""
         return len({step.update.player for step in self.steps if step.update})
