@@ -1,6 +1,6 @@
 """How a run watches its own drift, before every update and before every iteration.
 
-What is computed is in `tasks.monitors.drift`.
+The measures are computed in `tasks.monitors.drift`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from warehouse.store import Place, Store, Table
 
 SCORE = "score"
 Watch = Callable[..., dict[str, float]]  # the method `watch` of a run
-Series = dict[str, list[Scored]]  # by benchmark: a mean and its standard error, by iteration
+Series = dict[str, list[Scored]]  # for each benchmark, a mean and its standard error per iteration
 
 
 @dataclass
 class Drift:
-    """What was measured so far in a run, and what its later updates and iterations are compared
-    with: the means of each player's first update, the share of survivors in the first iteration,
-    the tasks that were written in each iteration, and how many steps in a row each player could not
-    be trained."""
+    """The measurements of a run so far, with which its later updates and iterations are compared:
+    the means of each player's first update, the share of survivors in the first iteration, the
+    tasks written in each iteration, and for how many steps in a row each player could not be
+    trained."""
 
     first: dict[str, Mapping[str, float]] = field(default_factory=dict)
     survivors: float | None = None
@@ -42,7 +42,7 @@ class Drift:
     untrained: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def after_writing(self, tasks: Table, at: Address) -> None:
-        """Remember the tasks that a role wrote at `at`, to find repeats of them later. Held-out
+        """Remember the tasks that a role wrote at `at`, to find later repeats of them. Held-out
         tasks are left out."""
         if at.phase != EVALUATION and at.iteration:
             self.tasks[at.iteration].append(tasks)
@@ -50,8 +50,8 @@ class Drift:
     def before_iteration(self, watch: Watch, run: Place, iteration: int, policy: str) -> None:
         """Compare the held-out scores of the iterations before `iteration` with each other.
 
-        The place `run` is the run's own. Nothing is measured before the first iteration, nor
-        without held-out scores. Raises Alarm as `watch` does.
+        `run` is the run's own place. Nothing is measured before the first iteration or without
+        held-out scores. Raises Alarm as `watch` does.
         """
         if iteration == 1:
             return
@@ -95,7 +95,7 @@ class Drift:
         self.first.setdefault(player, means)
 
     def after_update(self, player: str) -> None:
-        """Forget the steps before this update in which the player was not trained."""
+        """Reset the count of steps in a row in which the player was not trained."""
         self.untrained[player] = 0
 
     def after_skip(self, watch: Watch, at: Place, player: str, policy: str) -> None:
@@ -115,8 +115,8 @@ class Drift:
     def after_filter(
         self, watch: Watch, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...]
     ) -> None:
-        """Compare survivors with those of the first iteration, and tasks with those of all earlier
-        iterations.
+        """Compare the share of survivors with the first iteration's, and the tasks with those of
+        all earlier iterations.
 
         `chosen` says which candidates were kept; `passed` lists the reasons of candidates that
         passed but were not needed. Raises Alarm as `watch` does.
@@ -146,14 +146,14 @@ class Drift:
             )
 
     def earlier_tasks(self, iteration: int) -> list[Table]:
-        """The tables of tasks that were written in the iterations before `iteration`."""
+        """The tables of tasks written in the iterations before `iteration`."""
         return [table for t, tables in self.tasks.items() if t < iteration for table in tables]
 
 
 @dataclass(frozen=True)
 class HeldOutSeries:
-    """The held-out scores of iterations 0, 1, 2, ..., as `held_out_course` takes them; pass@k at
-    the largest k of each benchmark."""
+    """The held-out scores of iterations 0, 1, 2, ..., in the form that `held_out_course` takes, and
+    pass@k at the largest k of each benchmark."""
 
     scores: Series
     passes: Series

@@ -1,7 +1,7 @@
 """Log-probabilities that engines compute for an update.
 
-Before it: of its batch under the KL reference or a teacher. After it: of trained rows under the new
-policy.
+Before the update: of its batch under the KL reference or a teacher. After it: of trained rows under
+the new policy.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def reference_logprobs_of(
 ) -> Table | None:
     """Log-probabilities of a batch under the KL reference `base`.
 
-    None if the trainer computes them itself, or needs none; it cannot under an adapter, which
-    would be the one that it trains. Raises ValueError for a temperature other than 1: engines score
-    at temperature 1 only.
+    None if the trainer computes them itself or needs none. It cannot compute them under an adapter,
+    since it has only the one that it trains. Raises ValueError for a temperature other than 1,
+    because engines score only at temperature 1.
     """
     is_by_trainer = cfg.reference_by == "trainer" and base.adapter is None
     if is_by_trainer or not settings.beta:
@@ -45,8 +45,8 @@ def reference_logprobs_of(
 def teaching_fleet(machines: Machines, teacher: Policy, student: Policy) -> Fleet:
     """The engines that score a student's rollouts under a teacher.
 
-    Raises ValueError for a teacher behind an API, which scores no given tokens, and for one whose
-    tokens are not the student's.
+    Raises ValueError for a teacher behind an API, which cannot score given tokens, and for a
+    teacher with a vocabulary other than the student's.
     """
     fleet = machines.serving(teacher, on_judge_engine=True)
     if not isinstance(fleet, Fleet):
@@ -76,7 +76,7 @@ def check_in_effect(
 ) -> None:
     """Raise Alarm if engines still sample from the old policy after an update.
 
-    Checks only if `cfg` asks for it. `start`: the model that the player started from.
+    The check runs only if `cfg` asks for it. `start`: the model that the player started from.
     """
     if not cfg.checks_updates:
         return

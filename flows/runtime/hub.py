@@ -13,7 +13,7 @@ ANSWER_S = 5.0
 def check_reachable(source: str, way_out: str, read: Table | None = None) -> None:
     """Raise ValueError, with the way out, if `source` is on the hub and the hub does not answer.
 
-    If there is a table that was `read` from it, nothing is requested: it may be fresh.
+    If there is a table `read` from it already, which may be fresh, nothing is requested.
     """
     if not source.startswith(SCHEME) or read is not None:
         return

@@ -1,4 +1,4 @@
-"""The machines of a run: its engines, its trainer, and the models that they load first."""
+"""The machines of a run: its engines, its trainer, and the models that they start with."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ SETTINGS_OF_MACHINES = {
 
 @dataclass(frozen=True)
 class Machines:
-    """The players' engines, the judges' engines (the players', if judges have none of their own),
-    the client of an API, and the trainer.
+    """The players' engines, the judges' engines (the players' if judges have no separate ones), an
+    API client, and the trainer.
 
-    Each starts when first used. A judge whose model fits neither kind of engine gets one in
-    `others`, keyed by its weights, with the judges' settings and on their GPUs. The judges' engines
-    are loaded one at a time.
+    Each starts on first use. A judge whose model fits neither kind of engine gets one in `others`,
+    keyed by its weights, with the judges' settings and on their GPUs. Only one of the judges'
+    engines is loaded at a time.
     """
 
     engines: Fleet
@@ -55,8 +55,7 @@ class Machines:
 
     @classmethod
     def of(cls, cfg: MethodSettings, logs: Path, api: ChatFleet | None = None) -> Machines:
-        """The machines that a configuration asks for; they write their logs to the folder
-        `logs`."""
+        """The machines that a configuration asks for; they log to the folder `logs`."""
         engines = Fleet(cfg.engine, cfg.num_engines, logs)
         # on the cluster's GPUs, the trainer takes turns with the engines
         on_nodes = cfg.trainer_place == "ray" and cfg.engine.place == "ray"
@@ -72,8 +71,8 @@ class Machines:
         return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints, api)
 
     def serving(self, policy: Policy, on_judge_engine: bool) -> Fleet | ChatFleet:
-        """The fleet that samples from a policy: the API's, if it is behind one; else the judges'
-        if `on_judge_engine`, or the players'."""
+        """The fleet that samples from a policy: the API's if the policy is behind one; else the
+        judges' if `on_judge_engine`, otherwise the players'."""
         if policy.weights.startswith(API):
             assert self.api is not None, "the configuration was checked"
             return self.api
@@ -84,8 +83,8 @@ class Machines:
     def serving_player(self, start: Policy) -> Fleet:
         """The engines that sample from a player, given the model that it started from.
 
-        They are the judges' if the players' engines cannot load that model, as for a reward model
-        of another shape.
+        They are the judges' engines if the players' cannot load that model, such as a reward model
+        with a different architecture.
         """
         if is_alike(self.engines.config.model, start.weights):
             return self.engines
@@ -99,7 +98,7 @@ class Machines:
         config = self.judges.config
         if config.kind == "vllm" and not is_alike(config.model, policy.weights):
             if is_alike(self.engines.config.model, policy.weights):
-                # M0 as a judge beside another kind of judge: no reload at every turn
+                # M0 as a judge beside a different judge: this avoids reloading at every turn
                 return self.engines
             own = config.model_copy(update={"model": policy.weights})
             new = Fleet(own, 1, self.judges.log_dir, self.judges.first)
@@ -136,10 +135,10 @@ class Machines:
 
 
 class MachinePool:
-    """Machines that runs share which are played one after the other, as in a study.
+    """Machines shared by runs that are played one after another, as in a study.
 
-    A small run samples for seconds, while its engines take as long to start. Runs that ask for the
-    same machines get the same ones; runs that ask for others end these first.
+    A small run samples for only seconds, and its engines take as long to start. Runs that ask for
+    the same machines share them; a run that asks for different ones ends the old ones first.
     """
 
     def __init__(self) -> None:
@@ -147,8 +146,8 @@ class MachinePool:
         self._machines: Machines | None = None
 
     def of(self, cfg: MethodSettings, logs: Path, api: ChatFleet | None = None) -> Machines:
-        """The machines that a configuration asks for, started if they are not those of the run
-        before. They write their logs to the folder `logs` of the run that started them."""
+        """The machines that a configuration asks for: new ones unless the previous run's fit. They
+        log to the folder `logs` of the run that started them."""
         asked = cfg.model_dump_json(include=SETTINGS_OF_MACHINES)
         if self._machines is None or asked != self._asked:
             self.close()
@@ -164,7 +163,7 @@ class MachinePool:
 
 
 def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:
-    """The judges' own engine, on the GPUs behind those of the players."""
+    """The judges' own engine, on the GPUs after those of the players; None if they have none."""
     if cfg.judge_engine is None:
         return None
     num_gpus_before = cfg.num_engines * cfg.engine.tensor_parallel
@@ -175,7 +174,8 @@ def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:
 
 
 def open_models(cfg: MethodSettings) -> dict[str, Policy]:
-    """The models of a configuration, by their setting's name; not where players start.
+    """The models of a configuration by the name of their setting, without the one that players
+    start from.
 
     Raises ValueError for a missing model, for a base that the engine cannot load, and, without
     `judge_engine`, for any other model that it cannot load.
@@ -201,10 +201,10 @@ def open_models(cfg: MethodSettings) -> dict[str, Policy]:
 
 
 def told_apart(models: Mapping[str, Policy]) -> dict[str, Policy]:
-    """The models, different ones with different ids.
+    """The models, with different ids for different models.
 
-    A model in a folder is called like it, and two folders may have one name, such as
-    `checkpoint-500`. Then the later of the two gets the beginning of its hash as well.
+    A model in a folder is named after it, and two folders may share a name, such as
+    `checkpoint-500`. In that case the beginning of its hash is appended to the later one's id.
     """
     hashes = dict[str, str]()
     apart = dict[str, Policy]()
@@ -218,8 +218,8 @@ def told_apart(models: Mapping[str, Policy]) -> dict[str, Policy]:
 def open_model(model: str) -> Policy:
     """A model made elsewhere, identified by its weights or by its hub name.
 
-    A hub name stands for the main branch as cached on this machine; to pin a revision, name the
-    folder of that snapshot.
+    A hub name means the main branch as cached on this machine; to pin a revision, name the folder
+    of that snapshot.
     """
     folder = Path(model)
     if not folder.is_dir():
@@ -235,8 +235,8 @@ def open_model(model: str) -> Policy:
 def register(*, policies: dict[str, Policy]) -> Rows:
     """Yield the policies that a run starts from, one row each.
 
-    `policies` are by name, such as "base" and "grader"; a policy of several names has one row, with
-    the role `base+grader`.
+    `policies` are keyed by name, such as "base" and "grader"; a policy with several names has one
+    row, with a role such as `base+grader`.
     """
     by_id = {policy.id: policy for policy in policies.values()}
     for policy_id, policy in by_id.items():

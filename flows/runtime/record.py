@@ -52,14 +52,14 @@ def open_run(
     with store.playing(request.run), remembered(store, request.run):
         try:
             yield store
-        except Enough as enough:  # no failure: all that was asked for is rebuilt
+        except Enough as enough:  # not a failure: everything that was asked for is rebuilt
             log.info("%s", enough)
 
 
 def note_orphaned(store: Store, run: str) -> list[str]:
-    """Record which updates of a run are orphaned, because the flow trains no more and has not come
-    to them; returns their addresses. None are if no flow is played, but stages by themselves, or
-    if the flow is played as a dry run, whose settings are only assumed."""
+    """Record which updates of a run are orphaned, because the flow will train no more and has not
+    reached them; returns their addresses. There are none if stages are played without a flow, or if
+    the flow is a dry run, whose settings are only assumed."""
     rule = store.freshness
     if not isinstance(rule, Playing) or not rule.builds:
         return []
@@ -96,8 +96,8 @@ def report_orphaned(store: Store, run: str) -> None:
 def make_rerun(store: Store, run: str, rerun: RerunRequest) -> Rerun:
     """The rerun rule of this flow run; its retries have the same id and continue with what is left.
 
-    Raises ValueError if the run has no such stage, or if a table of it is inherited from another
-    run.
+    Raises ValueError if the run has no such stage, or if one of the stage's tables is inherited
+    from another run.
     """
     addresses = chosen(store, run, rerun.stage, rerun.iteration, rerun.step)
     check_own(store, addresses)
@@ -105,7 +105,7 @@ def make_rerun(store: Store, run: str, rerun: RerunRequest) -> Rerun:
 
 
 def _flow_run_id() -> str | None:
-    """The id of Prefect's flow run; None outside of one, when Prefect may not even be imported."""
+    """The id of Prefect's flow run; None outside of one, where Prefect may not even be imported."""
     module = sys.modules.get("prefect.context")
     if module is None:
         return None
@@ -131,14 +131,14 @@ def save_request(store: Store, request: Request, config: BaseModel, force: bool 
 
 
 def check_request(store: Store, request: Request, config: BaseModel, force: bool = False) -> None:
-    """Raise ValueError if the run is another flow's, or was made with another configuration.
+    """Raise ValueError if the run belongs to another flow or was made with another configuration.
 
-    With `force`, the configuration may be another. Limits of monitors, and the places of engines
-    and trainer, may always change: they are in no recipe. So may the context of engines, which is
-    in no recipe of replies: after an alarm about prompts that do not fit, a larger one holds for
-    what is sampled from then on. Of an API only what decides its replies is in a recipe: its cap,
-    prices, rates and key may change. A setting that did not exist when the run began counts as its
-    default.
+    With `force`, the configuration may differ. Limits of monitors, and the places of engines and
+    trainer, may always change, since they are part of no recipe. So may the context length of
+    engines, which is part of no recipe of replies: after an alarm about prompts that do not fit, a
+    larger context applies to everything sampled from then on. A recipe holds only those settings of
+    an API that determine its replies: its cap, prices, rates and key may change. A setting that did
+    not exist when the run began counts as its default.
     """
     last = _request(store, request.run)
     if last and last.flow != request.flow:
@@ -159,9 +159,10 @@ def check_request(store: Store, request: Request, config: BaseModel, force: bool
 
 
 def _with_new_settings(before: dict[str, Any], config: BaseModel) -> dict[str, Any]:
-    """`before`, with the defaults of settings that it lacks, if today's settings can read it.
+    """`before`, with defaults for settings that it lacks, if the current settings can parse it.
 
-    Settings in no recipe are today's, so a limit that no longer exists keeps no run from going on.
+    Settings in no recipe take their current values, so a limit that no longer exists does not keep
+    a run from continuing.
     """
     readable = {key: value for key, value in before.items() if key not in IN_NO_RECIPE}
     now = config.model_dump(mode="json", include=set(IN_NO_RECIPE))
@@ -189,14 +190,14 @@ def _recorded_of_engine(engine: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _recorded_of_api(api: dict[str, Any]) -> dict[str, Any]:
-    """What is part of the identity of its models (`ChatEndpoint.policy`)."""
+    """The settings that are part of the identity of an API's models (`ChatEndpoint.policy`)."""
     deciding = ("provider" if api.get("provider") else "url", "extra", "omit")
     return {key: api.get(key) for key in deciding}
 
 
 def last_request(store: Store, run: str) -> Request:
-    """The last request of a run. Raises ValueError if there is no such run, Damaged if there is one
-    without a request."""
+    """The last request of a run. Raises ValueError if there is no such run, and Damaged if the run
+    has lost its request."""
     request = _request(store, run)
     if request is not None:
         return request
@@ -220,7 +221,7 @@ def _request(store: Store, run: str) -> Request | None:
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:
-    """A text `key before, now value` for every setting that differs, by its dotted name, which
+    """One text `NAME OLD, now NEW` for every setting that differs, with its dotted name, which
     begins with `where`.
 
     >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})

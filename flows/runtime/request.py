@@ -15,8 +15,8 @@ _NOT_IN_A_NAME = re.compile(r"[^\w.+=@-]+")
 
 
 def default_run(flow: str, profile: str, corpus: str | None = None) -> str:
-    """The name of a run that was given none: method and profile, as all methods share one store,
-    and the corpus if the request names one. The demo's runs have the profile alone.
+    """The default name of a run: method and profile, since all methods share one store, and the
+    corpus if the request names one. The demo's runs are named after the profile alone.
 
     >>> default_run("scope-iteration", "micro"), default_run("spell-iteration", "micro")
     ('micro', 'spell-micro')
@@ -32,7 +32,7 @@ def default_run(flow: str, profile: str, corpus: str | None = None) -> str:
 
 
 class Request(BaseModel):
-    """A request to a flow; kept beside the run, so that `selfplay rerun` can repeat it."""
+    """A request to a flow, stored beside the run so that `selfplay rerun` can repeat it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     flow: str
@@ -44,7 +44,7 @@ class Request(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The overrides, with the corpus among them."""
+        """The overrides, including the corpus."""
         settings = dict(self.overrides or {})
         if self.corpus:
             settings["corpus"] = self.corpus

@@ -1,4 +1,5 @@
-"""Where the players of a run start, if not at its base model: at what another run has learnt."""
+"""The policies from which the players of a run may start instead of its base model, such as another
+run's."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ DEMO = "spell-smollm2"  # the run of `make demo-english`, from which the profile
 def open_start(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
     """The policy that `models.start` names.
 
-    `name` is a run (its evaluated player's last policy), RUN/PLAYER for a run that trains several
-    players, or the folder of a LoRA adapter on `base`. Raises ValueError if there is none, if it
-    was trained from another base, if its files were cleaned, or if the run's updates could not
-    continue it.
+    `name` is a run (which means its evaluated player's last policy), RUN/PLAYER for a run that
+    trains several players, or the folder of a LoRA adapter on `base`. Raises ValueError if there is
+    no such policy, if it was trained from another base, if its files were cleaned up, or if the
+    run's updates could not continue it.
     """
     if (Path(name) / ADAPTER).is_file():
         policy = open_adapter(Path(name), base)
@@ -46,8 +47,9 @@ def open_start(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Po
 def open_teacher(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
     """The policy that `teacher` names.
 
-    `name` is a run, RUN/PLAYER or an adapter's folder, as in `open_start`; else the folder or hub
-    name of a model. Raises ValueError as that does, and for a model that no engine can load.
+    `name` is a run, RUN/PLAYER or an adapter's folder, as in `open_start`, or else the folder or
+    hub name of a model. Raises ValueError as `open_start` does, and for a model that no engine can
+    load.
     """
     run = name.partition("/")[0]
     if (Path(name) / ADAPTER).is_file():
@@ -65,7 +67,7 @@ def open_teacher(name: str, base: Policy, cfg: MethodSettings, store: Store) -> 
 
 def open_adapter(folder: Path, base: Policy) -> Policy:
     """The policy of a PEFT LoRA adapter in `folder` on the model `base`. Its id is the folder's
-    name; its hash covers the model's and the files in the folder."""
+    name; its hash covers the base model's hash and the files in the folder."""
     content_hash = hash_json([base.content_hash, hash_folder(folder)])
     return Policy(
         id=folder.name, weights=base.weights, adapter=str(folder), content_hash=content_hash
@@ -73,7 +75,7 @@ def open_adapter(folder: Path, base: Policy) -> Policy:
 
 
 def _of_run(setting: str, name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
-    """The last policy of a run's player, which `setting` names."""
+    """The last policy of a run's player, named `name` by the setting `setting`."""
     run, _, player = name.partition("/")
     if not RUN_NAME.fullmatch(run) or not store.folder(run).exists():
         way_out = "`selfplay status` lists the runs"
@@ -112,7 +114,7 @@ def _of_run(setting: str, name: str, base: Policy, cfg: MethodSettings, store: S
 
 
 def base_hash(store: Store, run: str) -> str | None:
-    """The content hash of the base model that a run began with."""
+    """The content hash of the base model that a run began with; None if it is not recorded."""
     for table in store.tables(run, POLICIES):
         for row in table.rows():
             if "base" in row["role"].split("+"):
@@ -121,8 +123,8 @@ def base_hash(store: Store, run: str) -> str | None:
 
 
 def _check_adapters(adapter: Path, cfg: MethodSettings) -> None:
-    """Raise ValueError if an update of `cfg` trains full weights, or adapters of another shape or
-    of other modules, or if the adapter does not state its shape."""
+    """Raise ValueError if an update of `cfg` trains full weights, or adapters with another shape or
+    on other modules, or if the adapter does not state its shape."""
     config = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))
     absent = [key for key in ("r", "lora_alpha") if config.get(key) is None]
     if absent:
@@ -152,7 +154,7 @@ def _check_adapters(adapter: Path, cfg: MethodSettings) -> None:
 
 
 def _last_names(modules: str | Sequence[str]) -> list[str]:
-    """The names of modules without those that they lie in, sorted."""
+    """The names of modules without their parents' names, sorted."""
     if isinstance(modules, str):
         return [modules]
     return sorted({name.rpartition(".")[2] for name in modules})
@@ -161,7 +163,7 @@ def _last_names(modules: str | Sequence[str]) -> list[str]:
 def updates_in(
     settings: BaseModel, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, GRPOSettings]]:
-    """The settings of updates, at any depth, with their dotted names."""
+    """Yield the settings of updates, at any depth, with their dotted names."""
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if isinstance(value, GRPOSettings):

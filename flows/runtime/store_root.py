@@ -1,7 +1,7 @@
-"""Where the code is, where the user's files are, and where the store is.
+"""Where the code, the user's files and the store are.
 
-In a checkout all are in its folder. An installed package keeps the user's files in a workspace of
-the same layout: `data/store`, `data/prefect`, `.env`.
+In a checkout, all are in its folder. An installed package keeps the user's files in a workspace
+with the same layout: `data/store`, `data/prefect`, `.env`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parents[2]
 IN_CHECKOUT = (SOURCE / "requirements" / "install.sh").is_file()  # no wheel has it
-BUILT_IN = ("english", "micro")  # folders of `data` that profiles name and a wheel brings
+BUILT_IN = ("english", "micro")  # folders in `data` that profiles name and a wheel includes
 
 
 def find_workspace(source: Path, in_checkout: bool) -> Path:
     """The folder of the user's files, to which paths in profiles and settings are relative.
 
-    A checkout, or else SELFPLAY_HOME, or else `~/.selfplay`.
+    It is the checkout, or else SELFPLAY_HOME, or else `~/.selfplay`.
     """
     if in_checkout:
         return source
@@ -35,11 +35,11 @@ def find_workspace(source: Path, in_checkout: bool) -> Path:
 
 
 WORKSPACE = find_workspace(SOURCE, IN_CHECKOUT)
-OWN_RULES = WORKSPACE / "findings"  # rules for findings beside those that are shipped
+OWN_RULES = WORKSPACE / "findings"  # the user's rules for findings, besides those that are shipped
 
 
 def open_workspace() -> Path:
-    """The workspace, with links to the built-in data, so that profiles find it as in a checkout."""
+    """The workspace, with links to the built-in data where profiles expect it, as in a checkout."""
     if IN_CHECKOUT:
         return WORKSPACE
     for name in BUILT_IN:
@@ -50,13 +50,13 @@ def open_workspace() -> Path:
         link.parent.mkdir(parents=True, exist_ok=True)
         fresh = link.with_name(f".{name}-{os.getpid()}")
         fresh.symlink_to(built_in)
-        fresh.replace(link)  # another environment may have made it, or one that is gone
+        fresh.replace(link)  # the link may exist, from another environment or from a deleted one
     return WORKSPACE
 
 
 @contextlib.contextmanager
 def in_workspace() -> Iterator[None]:
-    """Work in the workspace, as a worker does."""
+    """Make the workspace the working directory, as a worker does."""
     with contextlib.chdir(open_workspace()):
         yield
 
@@ -76,7 +76,7 @@ def open_store(freshness: Freshness | None = None) -> Store:
 def existing_store() -> Store:
     """The tables of all runs, for a command that only reads them.
 
-    Raises ValueError, and makes nothing, if there is no store.
+    Raises ValueError, without creating anything, if there is no store.
     """
     check_store()
     return open_store()
@@ -93,7 +93,7 @@ def check_store() -> None:
 
 
 def has_store() -> bool:
-    """Whether there is a store at `store_root()`; none is made."""
+    """Whether there is a store at `store_root()`; does not create one."""
     from warehouse.store import Store
 
     return Store.is_at(store_root())

@@ -1,4 +1,4 @@
-"""Prompt templates of a method, their worked examples, and errors in them, by file and line.
+"""Prompt templates of a method, their worked examples, and error messages with file and line.
 
 Worked examples are data: `examples.jsonl` beside the templates, or any file of questions with
 contexts and answers. A template shows the first of them, a block each:
@@ -9,7 +9,8 @@ contexts and answers. A template shows the first of them, a block each:
 
     {% endexamples %}
 
-They become a part of the template's text, so they are of its version, and readers refuse copies.
+The examples become part of the template's text, so they are part of its version, and readers refuse
+copies of them.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ _JINJA = re.compile(r"\{[{%#]")
 
 def load(folder: Path, name: str, examples: str | None = None) -> Template:
     """A template of the set in a folder, or of the set that it extends, with the worked examples of
-    a file, or else of that folder.
+    a file or else of that folder.
 
-    Raises ValueError, naming its file, if it is missing or is no Jinja, or if a file of examples
-    lacks a question, an answer or a context.
+    Raises ValueError, naming the file, if the template is missing or is not valid Jinja, or if an
+    example lacks a question, an answer or a context.
     """
     folder = folder_of(folder, name)
     template = Template.load(folder, name)
@@ -65,7 +66,7 @@ def _shown(block: re.Match[str], path: Path) -> str:
 
 
 def _filled(form: str, example: Mapping[str, str]) -> str:
-    """A block with the values of an example, which are no Jinja.
+    """A block with the values of an example, escaped so that they are not read as Jinja.
 
     >>> _filled("Q: {{ question }}", {"question": "What is {{ x }}?"})
     'Q: What is {{ "{{" }} x }}?'
@@ -101,8 +102,8 @@ def read_examples(path: Path) -> Iterator[dict[str, str]]:
 
 
 def refuse_held_out(examples: Path, held_out: Path) -> None:
-    """Raise ValueError for a worked example whose question or text is one of a file of held-out
-    questions: prompts would show what is asked."""
+    """Raise ValueError for a worked example whose question or text is also in a file of held-out
+    questions, because prompts would then show held-out material."""
     texts: set[str] = set()
     for item in items_of(read_rows(held_out), held_out.stem, columns_of(held_out)):
         for text in (item["text"], item["context"]):
@@ -118,7 +119,7 @@ def refuse_held_out(examples: Path, held_out: Path) -> None:
 
 @contextlib.contextmanager
 def rendered(role: str, templates: Sequence[Template]) -> Iterator[None]:
-    """Raise ValueError, naming the role and its templates, for a template that cannot be filled in,
+    """Raise ValueError, naming the role and its templates, for a template that cannot be rendered,
     for instance because a variable has no value."""
     files = ", ".join(f"{template.name}.jinja" for template in templates)
     try:

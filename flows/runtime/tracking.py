@@ -1,8 +1,9 @@
-"""Updates, evaluations and alarms of a run in trackio or Weights & Biases, as they are published.
+"""Send updates, evaluations and alarms of a run to trackio or Weights & Biases, as they are
+published.
 
-Off by default. It reads published tables. It is part of no recipe, nor of the configuration that
-identifies a run, so nothing becomes stale if it is turned on or off between two starts of a run.
-Tables published earlier are sent as the flow reaches them.
+Tracking is off by default and reads only published tables. It is not part of any recipe, nor of the
+configuration that identifies a run, so nothing becomes stale if it is turned on or off between two
+starts of a run. Tables published earlier are sent as the flow reaches them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from warehouse.store import Store
 from warehouse.table import Table
 
 PROJECT = "selfplay"
-SENT = "tracked.json"  # beside a run's tables: what each sink has received, by address and content
+SENT = "tracked.json"  # beside a run's tables: each sink's received tables, by address and content
 log = logging.getLogger("selfplay")
 
 
@@ -72,15 +73,15 @@ def start(sink: Sink, store: Store, run: str, settings: Row) -> ModuleType:
             )
         else:
             library.init(project=PROJECT, name=run, config=settings, resume="allow")
-    # no login, no network, a full disk: each library has errors of its own
+    # no login, no network, a full disk: each library has its own errors
     except Exception as problem:
         raise ValueError(f'tracking = "{sink}" cannot start: {problem}') from problem
     return library
 
 
 class Tracker:
-    """Sends each table once; a sink that fails is left alone until the next start, and the run
-    goes on."""
+    """Sends each table once. A sink that fails is not used again until the next start; the run
+    continues."""
 
     def __init__(self, sink: Sink, library: ModuleType, store: Store, run: str) -> None:
         self.sink = sink
@@ -91,7 +92,7 @@ class Tracker:
         self.failed = False
 
     def see(self, table: Table) -> None:
-        """Take in a table that was made or found fresh."""
+        """Send a table that was made or found fresh, unless the sink already has it."""
         if table.schema not in (UPDATES, EVALUATIONS):
             return
         already = self.sent.setdefault(self.sink, {})

@@ -1,6 +1,6 @@
-"""Stop a run that would learn nothing, and go unnoticed.
+"""Stop a run that would otherwise learn nothing without anyone noticing.
 
-No reply of a role can be read, or rewards are of no rollout.
+This happens if no reply of a role can be read, or if rewards belong to no rollout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tasks.stage import Tables, as_tables
 from warehouse.address import EVALUATION
 from warehouse.store import Place, Table
 
-READER_FAILED = "reader failed"  # as `tasks.read.reason` begins
+READER_FAILED = "reader failed"  # how such a reason of `tasks.read.reason` begins
 log = logging.getLogger("selfplay")
 
 
@@ -28,17 +28,17 @@ def check_read(
 ) -> None:
     """Check how many replies of a role could be read into `rows`.
 
-    Replies to held-out tasks are only scored: for these, it logs at most a warning. `attempt`:
-    unreadable replies are replaced by further attempts, and this is the first, second, ... of them.
-    Any share may be unreadable then, and in later attempts all of them: those are about what failed
-    before.
+    Replies to held-out tasks are only scored, so for these it logs at most a warning. `attempt`:
+    the number of this attempt, from 1, if unreadable replies are replaced by further attempts. Any
+    share may then be unreadable and, in later attempts, all replies, since those retry earlier
+    failures.
 
     Raises, if `cfg.unread` is "stop":
-        UnreadError: none of `NUM_TO_JUDGE` replies or more can be read.
-        Alarm: a larger share than `cfg.monitor` allows cannot be read, or was not sampled.
+        UnreadError: there are at least `NUM_TO_JUDGE` replies and none can be read.
+        Alarm: a larger share than `cfg.monitor` allows cannot be read or was not sampled.
     """
     stops = cfg.unread == "stop" and at.at.phase != EVALUATION
-    # how many sampled replies are malformed for each reason; None counts those that can be read
+    # the number of sampled replies that are malformed for each reason; None counts readable ones
     of_replies = reasons_of(rows)
     reasons = Counter(why for why in of_replies if why not in NOT_SAMPLED)
     is_later_attempt = attempt is not None and attempt > 1
@@ -66,7 +66,7 @@ def check_read(
 
 def check_rollouts(at: Place, batch: Table, advantages: Tables, rollouts: Tables) -> None:
     """Raise ValueError for rewards of rollouts that do not exist, and for two rewards of one
-    rollout in a table. `batch`: what was made of rewards and rollouts."""
+    rollout in a table. `batch`: the table made from rewards and rollouts."""
     for table in as_tables(advantages):
         for rollout_id, number in Counter(table.arrow["rollout_id"].to_pylist()).most_common(1):
             if number > 1:
@@ -76,7 +76,7 @@ def check_rollouts(at: Place, batch: Table, advantages: Tables, rollouts: Tables
                 )
     rewarded = _rollout_ids(advantages)
     unused = rewarded - _rollout_ids(batch)
-    # an inquiry builds nothing, and the tables that it finds need not fit each other
+    # an inquiry builds nothing, and the tables that it finds need not be consistent
     if not unused or not at.store.freshness.builds:
         return
     unknown = unused - _rollout_ids(rollouts)
