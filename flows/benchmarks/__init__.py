@@ -1,9 +1,9 @@
 """Benchmarks, each with a file in this folder.
 
-The file says where its items are, how they are asked, and how answers are scored; it also holds the
+The file says where the items are, how they are asked, and how answers are scored; it also holds the
 protocol of each paper that reports the benchmark, with the paper's numbers.
 
-`selfplay evaluate MODEL --benchmark gsm8k` runs them (`flows.blocks.evaluation`). To add your own
+`selfplay evaluate MODEL --benchmark gsm8k` runs one (`flows.blocks.evaluation`). To add your own
 benchmark, write such a file.
 """
 
@@ -24,11 +24,12 @@ from tasks.benchmarks.own_file import columns_of, is_file_of_rows
 from tasks.scorers import SCORERS
 
 FOLDER = Path(__file__).parent
-RESPONSE_TOKENS = 512  # of own questions: a short answer, and a few sentences before it
+RESPONSE_TOKENS = 512  # for a user's questions: a short answer after a few sentences
 
 
 class Judging(Settings):
-    """How a model judges answers: its prompt, which also says how it replies, and its sampling."""
+    """How a model judges answers: its prompt, which also sets the reply format, and its
+    sampling."""
 
     prompt: (
         Literal[
@@ -133,8 +134,8 @@ class Protocol(Settings):
 class Benchmark(Settings):
     """One entry.
 
-    `file` is looked for in the folder of benchmarks, then beside the entry; `source` is a dataset
-    of the hub.
+    `file` is looked up in the folder of benchmarks, then beside the entry; `source` is a dataset on
+    the hub.
     """
 
     name: str = Field(description="name of the benchmark in `selfplay evaluate`: the file's name")
@@ -197,9 +198,10 @@ class Benchmark(Settings):
         return self
 
     def of_paper(self, paper: str | None, method: str) -> Protocol:
-        """The protocol of a paper; by default that of the method's own paper, or the first.
+        """The protocol of a paper; by default that of the method's own paper, or else the first
+        one.
 
-        Raises ValueError for a paper that it has no protocol of.
+        Raises ValueError if the benchmark has no protocol of this paper.
         """
         return self.protocol[self.paper(paper, method)]
 
@@ -217,10 +219,10 @@ class Benchmark(Settings):
         return next(iter(self.protocol))
 
     def metric(self, protocol: Protocol, judged: bool) -> tuple[str, ...]:
-        """The metrics behind `score`: without a judge, the remaining ones of the protocol, or the
-        scorer's first.
+        """The metrics behind `score`: the protocol's, which without a judge (not `judged`) are only
+        the others, or else the scorer's first.
 
-        Raises ValueError if only a judge could score.
+        Raises ValueError if only a judge can score the benchmark.
         """
         metrics = protocol.metric
         if not metrics and protocol.judged:
@@ -235,19 +237,19 @@ class Benchmark(Settings):
         return metrics
 
     def limit_of_part(self, items: int) -> int:
-        """The most items to ask of each part, so that all parts together have `items` or, where
-        these cannot be shared out evenly, a few more."""
+        """The most items to ask from each part for a total of `items`, or a few more if they cannot
+        be divided evenly."""
         return math.ceil(items / self.num_parts)
 
     def num_asked(self, items: int) -> int:
-        """The most items that are asked in all, if `items` are wanted."""
+        """The most items that are asked in total if `items` are wanted."""
         return self.limit_of_part(items) * self.num_parts
 
     def located(self, folder: Path, file: str | None = None) -> tuple[str, str]:
-        """Where to read the items, and the identity of the content.
+        """Where to read the items, and the identity of their content.
 
-        It is `file`, the entry's own file in `folder`, or the dataset. Raises ValueError for a file
-        that is not the entry's, and if there is neither file nor dataset.
+        The items are in `file`, in the entry's own file in `folder`, or in the dataset. Raises
+        ValueError for a file that is not the entry's, and if there is neither a file nor a dataset.
         """
         if file:
             if not Path(file).is_file():
@@ -287,10 +289,10 @@ def names() -> list[str]:
 
 
 def find(name: str, folder: Path = Path()) -> Benchmark:
-    """An entry by its name, or by the path of a file of your own, relative to `folder`.
+    """An entry by its name, or by the path of the user's own file, relative to `folder`.
 
-    That is an entry's .toml, or the questions themselves (`own_questions`). Raises
-    ValueError if there is no such entry, or if its file is not valid.
+    Such a file is an entry's .toml or the questions themselves (`own_questions`). Raises ValueError
+    if there is no such entry, or if its file is invalid.
     """
     if is_file_of_rows(name):
         return own_questions(folder / name)
@@ -313,10 +315,11 @@ def find(name: str, folder: Path = Path()) -> Benchmark:
 
 
 def own_questions(path: Path) -> Benchmark:
-    """The entry of a file of your own questions, whose columns are told by their names.
+    """The entry for a file of the user's own questions, whose columns are recognised by their
+    names.
 
-    Short answers are scored by exact match and F1, choices by their letter. Raises ValueError for a
-    file without questions or without answers.
+    Short answers are scored by exact match and F1, multiple choice by the letter. Raises ValueError
+    for a file without questions or without answers.
     """
     columns = columns_of(path)
     if not columns.answers:
@@ -326,7 +329,7 @@ def own_questions(path: Path) -> Benchmark:
         name=path.stem,
         beside=path.parent,
         title=f"your questions in {path.name}",
-        file=str(path.absolute()),  # no other file of its name, such as one in `folder`
+        file=str(path.absolute()),  # absolute, to match no other file of this name, as in `folder`
         origin=str(path),
         licence="your own",
         columns=columns,

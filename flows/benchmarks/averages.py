@@ -1,4 +1,4 @@
-"""The averages that papers report over several benchmarks: a file for each paper in papers/."""
+"""The averages that papers report over several benchmarks: one file per paper in papers/."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Average(Settings):
 
 
 def averages_of(paper: str) -> dict[str, Average]:
-    """The averages of a paper such as "spice", by name, in order; none if it has none."""
+    """The averages of a paper such as "spice", by name, in order; empty if it reports none."""
     entries = _entries(paper)
     return {name: Average.model_validate(entry) for name, entry in entries.items() if name != NOTES}
 
 
 def notes_on(paper: str) -> tuple[str, ...]:
-    """Where our evaluation differs from a paper's beside the protocols of single benchmarks."""
+    """How our evaluation differs from a paper's, apart from the protocols of single benchmarks."""
     return tuple(_entries(paper).get(NOTES, ()))
 
 

@@ -1,5 +1,5 @@
-"""The prompts of benchmarks, made with the templates beside this file: what is asked about an
-item."""
+"""The prompts of benchmarks, made with the templates beside this file: what a policy is asked about
+an item."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from tasks.readers.letters import lettered
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from warehouse.schemas import Item, ItemContext, Row
 
-EMPTY = {"search_example": "", "max_searches": 0}  # what `pose` leaves to the role
+EMPTY = {"search_example": "", "max_searches": 0}  # template values that `pose` leaves to the role
 MARKUP = 64  # tokens of a chat template around one message
 
 
 def benchmark_template(prompts: str, name: str, trained_with: str = PAPER) -> Template:
-    """A template of a set of prompts.
+    """A template of a prompt set.
 
-    A name such as `mae/solve` is that of a method's own prompt, in the set that its policies are
-    `trained_with`: a name, or the path of a folder.
-
-    Raises ValueError, which names the file, if there is no such template, or if a method's own is
-    no Jinja.
+    A name such as `mae/solve` means a method's own prompt, in the set that its policies are
+    `trained_with`, which is a name or the path of a folder.
+    Raises ValueError, naming the file, if there is no such template, or if a method's own template
+    is not valid Jinja.
     """
     method, _, prompt = name.rpartition("/")
     if method:
@@ -35,10 +34,10 @@ def benchmark_template(prompts: str, name: str, trained_with: str = PAPER) -> Te
 def pose(
     items: list[Item], contexts: Iterable[ItemContext] = (), *, template: Template, model: str
 ) -> Iterator[Row]:
-    """The question of every item, with its options and its context, and without its reference.
+    """Yield the question of every item with its options and its context, but without its reference.
 
-    `contexts` says how many tokens of `model` a context keeps, of which the middle is cut out, and
-    which items are left out.
+    `contexts` says which items are left out, and how many tokens of `model` each context keeps; its
+    middle is cut out.
     """
     context_of = {row["task_id"]: row for row in contexts}
     for item in items:
@@ -58,14 +57,14 @@ def pose(
 
 
 def tokens_around(item: Item, *, template: Template, model: str) -> int:
-    """How many tokens of `model` an item's prompt has without its context. `MARKUP` of them are for
-    the chat template."""
+    """The number of tokens of `model` in an item's prompt without its context, including `MARKUP`
+    for the chat template."""
     return count_tokens(template.render(EMPTY, **shown(item, "")), model) + MARKUP
 
 
 def shown(item: Item, context: str) -> Row:
-    """What a prompt may show of an item. `task` is context and question in one text, for the
-    prompts of methods whose tasks have no context of their own."""
+    """The parts of an item that a prompt may show. `task` is context and question in one text, for
+    prompts of methods whose tasks have no separate context."""
     task = item["text"]
     if context:
         task = f"{context}\n\n{task}"

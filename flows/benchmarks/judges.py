@@ -1,4 +1,4 @@
-"""Judges of the answers to benchmarks: what a judge is shown, and readers of its replies."""
+"""Judges of answers to benchmarks: what a judge is shown, and readers of its replies."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ DIMENSIONS = ("depth", "structure", "relevance", "accuracy", "completeness")  # 
 
 
 def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Yield the question, its accepted answers and the answer to judge, for every answer that could
-    be read. A reference that is a letter comes with its option."""
+    """Yield, for every answer that could be read, the question, the accepted answers and the answer
+    to judge. A reference that is a letter is shown with its option."""
     for answer, item in judgeable(items, answers):
         yield {
             "task_id": item["task_id"],
@@ -72,7 +72,7 @@ def judge_criteria(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
 
 
 def judge_whole(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Yield every answer that could be read once, with all criteria of its item's rubric."""
+    """Yield each answer that could be read once, with all criteria of its item's rubric."""
     for answer, item in judgeable(items, answers):
         yield {
             "task_id": item["task_id"],
@@ -89,8 +89,8 @@ def criteria_of(item: Item) -> list[str]:
 
 
 def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Yield every answer that could be read beside the baseline's, which is `against` in the item,
-    in both orders: `criterion_id` is 0 if it comes first, 1 if second."""
+    """Yield every answer that could be read together with the baseline's answer, the item's
+    `against`, in both orders: `criterion_id` is 0 if the judged answer comes first, 1 if second."""
     for answer, item in judgeable(items, answers):
         baseline = json.loads(item["given"])["against"]
         orders = ((answer["answer"], baseline), (baseline, answer["answer"]))
@@ -109,8 +109,8 @@ def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
 
 
 def read_vote(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], int]) -> Row:
-    """The column `vote` of `votes`: 1 for an answer that the judge accepts, 0 for another, as
-    `read` finds in the reply. Raises Malformed as `read` does."""
+    """The column `vote` of `votes`: 1 if the judge accepts the answer, else 0, as `read` finds in
+    the reply. Raises Malformed as `read` does."""
     return {"vote": read(rollout["reply"] or "")}
 
 
@@ -121,8 +121,8 @@ def read_verdict(rollout: Rollout, prompt: PromptRow) -> Row:
 
 
 def grade(reply: str) -> int:
-    """1 for [[CORRECT]]; 0 for [[INCORRECT]] and [[NOT_ATTEMPTED]]. The last one that is meant as
-    the verdict counts. Raises Malformed for a reply without one.
+    """1 for [[CORRECT]]; 0 for [[INCORRECT]] and [[NOT_ATTEMPTED]]. The last deciding verdict
+    counts. Raises Malformed for a reply without a verdict.
 
     >>> grade("It names both: [[CORRECT]]"), grade("It says nothing. [[NOT_ATTEMPTED]]")
     (1, 0)
@@ -151,16 +151,16 @@ def read_preference(rollout: Rollout, prompt: PromptRow) -> Row:
 
 
 def preference(reply: str) -> int:
-    """0 if the judge prefers the first answer, [[A]], and 1 for the second, [[B]]. Raises Malformed
+    """0 if the judge prefers the first answer, [[A]], and 1 if the second, [[B]]. Raises Malformed
     for a reply without a verdict."""
     return bracketed(reply, {"A": 0, "B": 1})
 
 
 def read_graded_pair(rollout: Rollout, prompt: PromptRow) -> list[Row]:
-    """The marks of a comparison for the judged answer: 1 better, 0.5 as good, 0 worse.
+    """The marks of a comparison for the judged answer: 1 for better, 0.5 for equal, 0 for worse.
 
-    A clear difference is three marks, so that it counts three times (Arena-Hard). Raises Malformed
-    as `graded_preference` does.
+    A clear difference gives three marks, so it counts three times (Arena-Hard). Raises Malformed as
+    `graded_preference` does.
     """
     advantage = graded_preference(rollout["reply"] or "")
     if prompt["criterion_id"] == "1":  # the judged answer is the second
@@ -171,8 +171,8 @@ def read_graded_pair(rollout: Rollout, prompt: PromptRow) -> list[Row]:
 
 
 def graded_preference(reply: str) -> int:
-    """How much better the first answer is: from 2 (clearly) to -2 (clearly worse). Raises Malformed
-    for a reply without a verdict.
+    """How much better the first answer is, from 2 (clearly better) to -2 (clearly worse). Raises
+    Malformed for a reply without a verdict.
 
     >>> graded_preference("The first is livelier. My final verdict is: [[A>B]]")
     1
@@ -189,7 +189,7 @@ _VALUES = {name: value for value, name in _GRADES.items()}
 
 
 def _sign(grade: re.Match[str]) -> int:
-    """What `A>>B` and the like say about A: from 2 to -2."""
+    """The advantage of A, from 2 to -2, that a grade such as `A>>B` expresses."""
     advantage = {">>": 2, ">": 1, "=": 0, "<": -1, "<<": -2}[grade[2]]
     if grade[1] == "B":
         return -advantage
@@ -197,18 +197,17 @@ def _sign(grade: re.Match[str]) -> int:
 
 
 def read_marks(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], list[float]]) -> Rows:
-    """Rows of `marks`: what `read` finds in a reply, a row each, in order. Raises Malformed as
+    """Rows of `marks`: one per mark that `read` finds in a reply, in order. Raises Malformed as
     `read` does."""
     marks = read(rollout["reply"] or "")
     return [{"position": position, "mark": mark} for position, mark in enumerate(marks)]
 
 
 def scaled(reply: str, *, dimensions: tuple[str, ...], highest: int) -> list[float]:
-    """The marks 1 to `highest` under the keys `dimensions` of a JSON object, as 0..1, in the order
-    of `dimensions`.
+    """The marks from 1 to `highest` under the keys `dimensions` of a JSON object, scaled to 0..1,
+    in the order of `dimensions`.
 
-    Raises Malformed if there is no such object, and for a dimension that is missing or beyond the
-    scale.
+    Raises Malformed if there is no such object, and for a mark that is missing or off the scale.
 
     >>> scaled('Good. {"score": "7"}', dimensions=("score",), highest=10)
     [0.6666666666666666]
@@ -230,8 +229,8 @@ _MARK = re.compile(r"\[?(\d{1,2}(?:\.\d+)?)\]?(?:\s*(?:/|out of)\s*(\d{1,2}))?")
 
 
 def read_coverage(rollout: Rollout, prompt: PromptRow) -> Rows:
-    """A mark for each point of a rubric. Raises Malformed for another number of ratings than the
-    prompt ends by asking for."""
+    """A mark for each point of a rubric. Raises Malformed if the number of ratings is not the one
+    that the prompt asks for at its end."""
     ratings = coverage(rollout["reply"] or "")
     num_points = int(_NUM_POINTS.findall(prompt["messages"][-1]["content"])[-1])
     if len(ratings) != num_points:
@@ -240,7 +239,7 @@ def read_coverage(rollout: Rollout, prompt: PromptRow) -> Rows:
 
 
 def coverage(reply: str) -> list[float]:
-    """The ratings of a reply, one a line, as 0..1. Raises Malformed if there is none.
+    """The ratings of a reply, one per line, scaled to 0..1. Raises Malformed if there is none.
 
     >>> coverage("1. Completely\\n2. **Barely**\\n3) Cost of storage: not at all.")
     [1.0, 0.25, 0.0]
@@ -259,7 +258,7 @@ _NUM_POINTS = re.compile(r"Points: (\d+)")
 
 @dataclass(frozen=True)
 class Judge:
-    """What a judge is asked about, into which table its verdicts go, and how a reply is read.
+    """What a judge is shown, the table for its verdicts, and how a reply is read.
 
     A reply that `ask_again` finds malformed is requested once more (see `generate`).
     """
@@ -271,18 +270,18 @@ class Judge:
 
 
 def votes_by(read: Callable[[str], int]) -> Judge:
-    """A judge who compares an answer with the accepted ones. `read` turns the reply into the vote:
+    """A judge that compares an answer with the accepted ones. `read` turns the reply into the vote:
     1 if the answer is right, else 0."""
     return Judge(judge_answers, VOTES, partial(read_vote, read=read), read)
 
 
 def marks_by(read: Callable[[str], list[float]]) -> Judge:
-    """A judge who marks a whole answer by its item's rubric, if there is one. `read` turns the
-    reply into the marks, 0..1, in a fixed order."""
+    """A judge that marks a whole answer, by its item's rubric if there is one. `read` turns the
+    reply into marks, 0..1, in a fixed order."""
     return Judge(judge_whole, MARKS, partial(read_marks, read=read), read)
 
 
-# by the name of the template
+# judges by the name of their template
 JUDGES = {
     "judge": votes_by(yes_or_no),
     "present": votes_by(yes_or_no),

@@ -1,7 +1,8 @@
-"""What the evaluation of a paper takes, and how it is asked, computed from the entries alone.
+"""What a paper's evaluation costs and how its benchmarks are asked, computed from the entries
+alone.
 
-No item is read and no model is loaded: `selfplay evaluate --dry-run`, and the tables in
-PROTOCOLS.md.
+No item is read and no model is loaded. This is for `selfplay evaluate --dry-run` and for the tables
+in PROTOCOLS.md.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from flows.benchmarks.averages import averages_of, notes_on
 from flows.settings.workload import Lengths, PlannedConversations, PlannedRole
 
 PAPERS = ("scope", "spell", "spell-100k", "spice", "eapo", "mae", "rzero")
-SECOND = ("triviaqa-hub",)  # another entry, triviaqa, is of the same benchmark
-SAID = 900  # tokens of a reply, as a plan assumes; of a model that thinks:
-THOUGHT = 4000
+SECOND = ("triviaqa-hub",)  # second entries for a benchmark that another entry, triviaqa, has
+# what a plan assumes
+SAID = 900  # tokens of a reply
+THOUGHT = 4000  # the same for a reasoning model
 ASKED = 250  # tokens of a prompt without a context
-READ = 0.8  # of the tokens that a protocol gives a context
-SEARCHES = 3  # that a rollout makes, where it may
-RESULTS = 500  # tokens of the results of one
+READ = 0.8  # share of the tokens that a protocol allows for a context
+SEARCHES = 3  # searches per rollout, where it may search
+RESULTS = 500  # tokens of one search's results
 VERDICT = 250  # tokens that a judge writes
 JUDGED = 600  # tokens of a judge's prompt without the answer
 
 
 @dataclass(frozen=True)
 class PlannedBenchmark:
-    """One benchmark by the protocol of one paper; `num_items` is None where it changes."""
+    """One benchmark by one paper's protocol; `num_items` is None if it changes over time."""
 
     benchmark: Benchmark
     protocol: Protocol
@@ -35,20 +37,21 @@ class PlannedBenchmark:
 
     @property
     def num_answers(self) -> int:
-        """Answers to all items, several to each if the protocol samples several; 0 if the number of
-        items changes."""
+        """The number of answers to all items, with the protocol's number of samples per item; 0 if
+        the number of items changes."""
         return (self.num_items or 0) * self.protocol.samples
 
     @property
     def num_verdicts(self) -> int:
-        """Calls of the judge, if one is named: all answers can be read, and every verdict."""
+        """The number of calls of the judge, if there is one, assuming that all answers and verdicts
+        can be read."""
         if not self.protocol.judged:
             return 0
         return round(self.num_answers * self.verdicts_each)
 
     @property
     def judges_by(self) -> str:
-        """The judge's prompt: the protocol's, or the one that suits what an item holds."""
+        """The judge's prompt: the protocol's, or else the one that suits the items' columns."""
         columns = self.benchmark.columns
         if self.protocol.judge.prompt is not None:
             return self.protocol.judge.prompt
@@ -60,7 +63,8 @@ class PlannedBenchmark:
 
     @property
     def verdicts_each(self) -> float:
-        """Verdicts on one answer: one for each criterion of a rubric, two for a comparison."""
+        """The number of verdicts per answer: one per criterion of a rubric, two for a
+        comparison."""
         if self.judges_by in ("pair", "pair_graded"):
             return 2.0  # in both orders
         if self.judges_by == "criterion":
@@ -68,7 +72,7 @@ class PlannedBenchmark:
         return 1.0
 
     def conversations(self, *, thinks: bool) -> Iterator[PlannedConversations]:
-        """Yield what the policy is asked, then what the judge is, if the protocol has one.
+        """Yield the policy's conversations, then the judge's, if the protocol has a judge.
 
         Lengths are assumed: a reply has `THOUGHT` tokens if the policy `thinks`, else `SAID`, and
         never more than the protocol allows.
@@ -91,9 +95,9 @@ class PlannedBenchmark:
 
 
 def planned(paper: str, chosen: tuple[str, ...] = ()) -> list[PlannedBenchmark]:
-    """The benchmarks of a paper at its size, those of its averages first; or the chosen ones.
+    """The benchmarks of a paper at full size, those of its averages first; or the chosen ones.
 
-    Raises ValueError for a paper or a benchmark that no entry knows.
+    Raises ValueError for a paper or a benchmark without an entry.
     """
     wanted = chosen or members(paper)
     if not wanted:
@@ -107,7 +111,7 @@ def planned(paper: str, chosen: tuple[str, ...] = ()) -> list[PlannedBenchmark]:
 
 
 def members(paper: str) -> tuple[str, ...]:
-    """The benchmarks of which a paper's averages are, then others with a protocol of it."""
+    """The benchmarks in a paper's averages, then others that have a protocol of the paper."""
     averages = averages_of(paper)
     of_averages = [
         member.partition("/")[0]
@@ -120,7 +124,7 @@ def members(paper: str) -> tuple[str, ...]:
 
 
 def _num_items(benchmark: Benchmark, protocol: Protocol) -> int | None:
-    """The items of a protocol: those of its kinds, and no more than it draws."""
+    """The number of items in a protocol: those of its kinds, but no more than it draws."""
     number = benchmark.num_items
     if protocol.kinds and benchmark.num_of_kind:
         number = sum(benchmark.num_of_kind.get(kind, 0) for kind in protocol.kinds)
@@ -133,7 +137,7 @@ def _num_items(benchmark: Benchmark, protocol: Protocol) -> int | None:
 
 
 def asked_by(row: PlannedBenchmark) -> str:
-    """In words: by which prompt a benchmark is asked, how often, and with which room."""
+    """In words: with which prompt a benchmark is asked, how often, and with which token budgets."""
     protocol = row.protocol
     if row.benchmark.columns is None:
         return f"lm-evaluation-harness, task {row.benchmark.harness}"
@@ -158,7 +162,7 @@ def asked_by(row: PlannedBenchmark) -> str:
 
 def scored_by(row: PlannedBenchmark) -> str:
     """In words: by which rule a benchmark is scored, or by which judge and with how many verdicts
-    on an answer."""
+    per answer."""
     protocol = row.protocol
     if row.benchmark.columns is None:
         return "the harness"
@@ -174,8 +178,8 @@ def scored_by(row: PlannedBenchmark) -> str:
 
 
 def tables() -> str:
-    """The text of PROTOCOLS.md: a table for each paper of how it evaluates, and where our
-    evaluation differs."""
+    """The text of PROTOCOLS.md: a table for each paper of how it evaluates and how our evaluation
+    differs."""
     lines = [
         "# How each paper evaluates, and where ours differs",
         "",
@@ -207,7 +211,7 @@ def tables() -> str:
 
 
 def main() -> None:
-    """Write the tables beside the entries."""
+    """Write the tables beside the entries, as PROTOCOLS.md."""
     import argparse
 
     parser = argparse.ArgumentParser(

@@ -19,7 +19,7 @@ def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], st
     """The column `answer` of `answers`: what `read` finds in a reply. A reply that was truncated
     after its answer still counts.
 
-    Raises Malformed if there is no answer. Its reason is why the reply is incomplete or, if it is
+    Raises Malformed if there is no answer. Its reason says why the reply is incomplete or, if it is
     complete, what `read` found wrong.
     """
     try:
@@ -29,11 +29,11 @@ def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], st
 
 
 def read_parts(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The answer of a reply in four parts (analysis, evidence, reasoning, answer), its quotes, and
-    the share of them that is in the prompt.
+    """The answer of a four-part reply (analysis, evidence, reasoning, answer), its quotes, and the
+    share of them that is in the prompt.
 
-    The other parts may be missing: models that were not trained for the form are asked as well.
-    Raises Malformed if there is no answer.
+    The other parts may be missing, since models that were not trained on this format are evaluated
+    as well. Raises Malformed if there is no answer.
     """
     row = read_answer(rollout, prompt, read=read_element)
     try:
@@ -65,15 +65,15 @@ def read_tagged(reply: str) -> str:
 
 
 def read_element(reply: str) -> str:
-    """The text of the last answer element: what stands outside of the tags is no answer. Raises
-    Malformed if there is none, or if it is empty."""
+    """The text of the last answer element; text outside the tags is not an answer. Raises Malformed
+    if there is no element, or if it is empty."""
     return last_element(reply, "answer")
 
 
 def read_line(reply: str) -> str:
-    """The first line with any content.
+    """The first nonblank line of a reply after its thoughts.
 
-    Raises Malformed for a reply in which no line says anything.
+    Raises Malformed if there is no such line.
     """
     for line in spoken(reply).splitlines():
         if line.strip():
@@ -82,9 +82,9 @@ def read_line(reply: str) -> str:
 
 
 def read_whole(reply: str) -> str:
-    """All of the reply but its thoughts.
+    """The whole reply except its thoughts.
 
-    Raises Malformed for an empty reply.
+    Raises Malformed if nothing is left.
     """
     text = spoken(reply).strip()
     if not text:
@@ -92,7 +92,7 @@ def read_whole(reply: str) -> str:
     return text
 
 
-# by the set of prompts, then by the name of the template
+# readers by prompt set, then by the name of the template
 READERS: dict[str, dict[str, Callable[[str], str]]] = {
     "english": {
         "boxed": read_boxed,
@@ -105,7 +105,7 @@ READERS: dict[str, dict[str, Callable[[str], str]]] = {
     "lines-4-shot": {"boxed": read_line},  # its examples are sums
     "lines": {"boxed": read_line, "letter": read_line, "short": read_line, "whole": read_whole},
 }
-# by the name that a protocol calls it
+# readers by the name that a protocol uses
 PROTOCOL_READERS: dict[str, Callable[[Rollout, PromptRow], Row]] = {
     "boxed": partial(read_answer, read=read_boxed),
     "tagged": partial(read_answer, read=read_tagged),
