@@ -219,8 +219,8 @@ class Benchmark(Settings):
         return next(iter(self.protocol))
 
     def metric(self, protocol: Protocol, judged: bool) -> tuple[str, ...]:
-        """The metrics behind `score`: the protocol's, which without a judge (not `judged`) are only
-        the others, or else the scorer's first.
+        """The metrics behind `score`: the protocol's (without "judged" if there is no judge), or
+        else the scorer's first.
 
         Raises ValueError if only a judge can score the benchmark.
         """

@@ -128,8 +128,7 @@ def prepare(cfg: Config, place: Place) -> Table:
 
 
 def read_benchmarks(cfg: Config, place: Place) -> Table | None:
-    """Read the evaluation sets; this comes first, so that a missing one is known before any
-    work."""
+    """Read the evaluation sets, before any other work, so that a missing one is noticed early."""
     benchmarks = cfg.contamination.benchmarks
     items = [read_registered(cfg, place, name) for name in cfg.contamination.registry]
     if not benchmarks and not items:

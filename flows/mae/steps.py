@@ -240,7 +240,7 @@ def answer_and_mark(
 ) -> Trials:
     """`group_size` answers by the Solver to every question, and the Judge's marks of each answer.
 
-    The labels are those of the tables; with None, the table of answers has no label of its own.
+    The labels are those of the tables; with None, the table of answers has no label.
     """
     answers = run.ask(
         step, solver, model.policy, group_size=group_size, label=answers_label, tasks=tasks

@@ -43,7 +43,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class PilotRun(Run[Any]):
-    """A run that updates no policy, notes its alarms, and goes on."""
+    """A run that updates no policy; it notes alarms and continues."""
 
     notes: Notes = field(default_factory=Notes)
 

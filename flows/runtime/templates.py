@@ -52,7 +52,7 @@ def load(folder: Path, name: str, examples: str | None = None) -> Template:
     template = Template(name, _BLOCK.sub(lambda block: _shown(block, path), template.text))
     try:
         jinja2.Environment().from_string(template.text)
-    except jinja2.TemplateSyntaxError as problem:  # an unknown filter is one, too
+    except jinja2.TemplateSyntaxError as problem:  # an unknown filter raises it, too
         raise ValueError(
             f"{folder / name}.jinja, line {problem.lineno}: {problem.message}"
         ) from None

@@ -278,7 +278,7 @@ def show_answers_to_grader(
     seen: int,
     graded: int,
 ) -> Iterator[Row]:
-    """Grader, l.11: one answer, of which it sees the first `seen` tokens, and one criterion.
+    """Grader, l.11: one criterion, and the first `seen` tokens of one answer.
     Answers of more than `graded` tokens are not graded."""
     criteria = criteria_of(rubrics)
     text = {t["task_id"]: t["text"] for t in tasks}

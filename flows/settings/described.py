@@ -16,8 +16,7 @@ class Setting:
     """A setting by its dotted name, as `--set` takes it.
 
     `value` is the profile's value or else the default; `UNSET` if there is neither. `choices` are
-    the values that the setting, or each member of a list, may have; () if they are not limited to a
-    list.
+    the values that the setting, or each member of a list, may have; () if they are not listed.
     """
 
     name: str

@@ -229,7 +229,7 @@ class Evaluation(Settings):
 
     @property
     def held_out_sets(self) -> tuple[str, ...]:
-        """Held-out questions beside `benchmarks`: of the built-in world, or files."""
+        """Sets of held-out questions besides `benchmarks`: the built-in world's, or files."""
         return () if self.benchmark == "none" else (self.benchmark,)
 
 

@@ -72,7 +72,7 @@ def score_questions(
     if baseline is not None:
         label += f"-{baseline.prompts}"
         benchmark += f", {baseline.prompts}"
-        # other prompts for the base model, also if the run started from another policy
+        # a baseline prompts the base model, even if the run started from another policy
         player = replace(player, policy=run.model("base"))
     compare = covers
     world = run.world
