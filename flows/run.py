@@ -297,7 +297,7 @@ class Run(Generic[Config]):
         """Store the metrics that `measure` computes, and return the mean of each.
 
         `measured`: the tables and settings that `measure` takes, by name. Call this before the
-        update that an alarm should prevent. Raises Alarm if a mean exceeds its limit in the
+        update that an alarm should prevent. Raises Alarm if a mean is beyond its limit in the
         configuration's `monitor`.
         """
         return watch(

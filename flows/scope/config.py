@@ -43,7 +43,7 @@ CRITERIA = 5  # of a rubric, in a plan
 
 class Models(profile.Models):
     """The base is M0: the initial Challenger and Solver, the Judge, and the KL reference. Two other
-    models may serve as the Judge (section 5)."""
+    models may take the Judge's parts (section 5)."""
 
     rubric_writer: str | None = Field(
         default=None, description="model that writes the rubrics; null: the base"
