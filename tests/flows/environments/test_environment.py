@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -125,13 +125,10 @@ def test_the_training_script_needs_no_test_tasks(environment, tmp_path, monkeypa
     tasks = [{**task, "split": "train"} for task in environment.tasks]
     write_environment(replace(environment, tasks=tasks), "trl", tmp_path / "out", "card")
     monkeypatch.chdir(tmp_path / "out")
-    script = Path("train.py").read_text()
-    [loading] = [line for line in script.splitlines() if line.startswith("tasks = ")]
-    names: dict[str, Any] = {
-        "load_dataset": partial(load_dataset, cache_dir=str(tmp_path / "cache"))
-    }
-    exec(loading, names)
-    assert names["tasks"]["train"].num_rows == len(tasks)
+    loading = re.search(r"load_dataset\(.*\)", Path("train.py").read_text())
+    assert loading
+    cached = partial(load_dataset, cache_dir=str(tmp_path / "cache"))
+    assert eval(loading[0], {"load_dataset": cached}).num_rows == len(tasks)
 
 
 def test_a_fault_of_the_reader_costs_the_reply_and_stops_no_training(environment, tmp_path):
@@ -140,6 +137,7 @@ def test_a_fault_of_the_reader_costs_the_reply_and_stops_no_training(environment
     write_environment(replace(environment, scorer=faulty), "trl", tmp_path / "out", "card")
     script = """
 import json
+import re
 from selfplay_made_up.scoring import score
 result = score({}, "a reply")
 print(json.dumps([result.value, result.reason]))
