@@ -14,8 +14,8 @@ PARTIAL = ".partial"
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder to write to; its contents are moved into `folder` when the block ends.
 
-    After an error or Ctrl-C, `folder` is as it was before. What a killed process left behind is
-    removed by the next export to that folder.
+    After an error or Ctrl-C, `folder` is as it was before. The next export to the same folder
+    removes what a killed process left there.
 
     Raises ValueError if `folder` is not empty.
     """

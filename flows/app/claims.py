@@ -1,11 +1,10 @@
-"""Test papers' claims in the micro-worlds.
+"""Test papers' claims in the built-in worlds.
 
-`python -m flows.app.claims [STUDY...]` plays methods, their ablations and the baselines with
-several seeds each, and says of each claim whether the runs show it, contradict it or cannot tell
-(`flows.app.evidence`). Differences are paired: the runs of one seed have the same documents and the
-same held-out tasks.
+`python -m flows.app.claims [STUDY...]` runs methods, their ablations and the baselines with several
+seeds each, and gives a verdict on each claim (`flows.app.evidence`). Differences are paired: the
+runs of one seed have the same documents and the same held-out tasks.
 
-Runs that are missing or unfinished are played or resumed in this process, without Prefect's server.
+Missing runs are started and unfinished ones resumed in this process, without Prefect's server.
 After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl`, the figure of all studies,
 `data/bench/claims.png`, and a page with figures are written. The tables have a row for every
 variant with a finished run; the column *seeds* gives their number. A run is finished if the store
