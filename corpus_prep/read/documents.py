@@ -26,9 +26,9 @@ from corpus_prep.read.hub import is_dataset, records_in_dataset
 from corpus_prep.read.pieces import cut
 from corpus_prep.read.repair import is_binary, repaired
 from corpus_prep.read.seen import TextSet
+from corpus_prep.read.titles import opening
 
 ROWS_BETWEEN_PROGRESS = 1_000
-MAX_TITLE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,4 +284,4 @@ class _Rows:
             return first[1:-1], rest
         if heading := re.match(r"#{1,6}\s+(.*\S)", first):
             return re.sub(r"\s+#+$", "", heading[1]), text
-        return str(fields.get("file_name") or first[:MAX_TITLE_CHARS]), text
+        return str(fields.get("file_name") or opening(text)), text

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from corpus_prep.read.titles import shown_title
 from flows.benchmarks.item_prompts import benchmark_template
 from flows.blocks.long_context import answers_to_judge
 from flows.run import Role, templates
@@ -273,5 +274,8 @@ def show(document: Template, documents: list[Document]) -> str:
 
     They are neutralised a second time when the prompt is rendered, which is harmless.
     """
-    shown = (document.render(title=row["title"] or "", text=row["text"]) for row in documents)
+    shown = (
+        document.render(title=shown_title(row["title"], row["text"]), text=row["text"])
+        for row in documents
+    )
     return "".join(shown).strip()

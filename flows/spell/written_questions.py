@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from corpus_prep.read.titles import titled
 from flows.blocks.questions import answer
 from flows.run import Player, Run
 from flows.spell.config import Config
@@ -176,7 +177,10 @@ def _answer_again(spell: Spell, step: Place, player: Player, questions: Question
     memberships = rows_of(spell.corpus.clusters, Membership)
     cluster_of: dict[str | None, int] = {row["document_id"]: row["cluster"] for row in memberships}
     members = members_of(memberships)
-    text_of = {row["document_id"]: _as_shown(row) for row in questions.documents.rows(Document)}
+    text_of = {
+        row["document_id"]: titled(row["title"], row["text"] or "")
+        for row in questions.documents.rows(Document)
+    }
     context_of = {
         task["task_id"]: "\n\n".join(
             text_of[i] for i in members[cluster_of[task["document_id"]]] if i in text_of
@@ -206,7 +210,7 @@ def _take(
             written.dropped[task["malformed"] or "malformed"] += 1
             continue
         documents = [document_of[i] for i in shown_to[task["prompt_id"]] if i in document_of]
-        context = "\n\n".join(_as_shown(row) for row in documents)
+        context = "\n\n".join(titled(row["title"], row["text"] or "") for row in documents)
         words = tuple(words_of(task["text"]))
         held_out = is_held_out(documents, share)
         if words in known:
@@ -237,12 +241,6 @@ def _shown(questions: Questions) -> dict[str | None, list[str]]:
         row["sample_id"]: list(row["document_ids"] or ()) for row in samples.rows(Sample)
     }
     return {row["prompt_id"]: ids_of[row["sample_id"]] for row in prompts.rows(PromptRow)}
-
-
-def _as_shown(document: Row | Document) -> str:
-    if document["title"]:
-        return f"[{document['title']}] {document['text']}"
-    return document["text"] or ""
 
 
 def _question(task: Task, context: str, second_answers: SecondAnswers | None) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from corpus_prep.read.titles import titled
 from corpus_prep.search.index import load_index
 from tasks.stage import Rows, stage
 from warehouse.schemas import DOCUMENTS, ITEMS, Item, Task
@@ -44,6 +45,6 @@ def passages_for(questions: list[str], documents: Table, k: int) -> list[str]:
     # on a GPU, the flow's process would keep the model's memory during generation and updates
     index = load_index(documents.files / "index", default_device="cpu")
     return [
-        "\n\n".join(f"[{hit.title}] {hit.text}" if hit.title else hit.text for hit in hits)
+        "\n\n".join(titled(hit.title, hit.text) for hit in hits)
         for hits in index.search(questions, k)
     ]

@@ -140,6 +140,8 @@ def test_a_text_without_a_title_is_shown_as_it_is(prompts):
     titled = row("documents", title="PEP 8", text="Ada made it.")
     assert show(document, [titled]).startswith("[PEP 8]")
     assert show(document, [{**titled, "title": None}]) == "Ada made it."
+    opening = {**titled, "title": "Ada made it."}  # as the reader names an untitled document
+    assert show(document, [opening]) == "Ada made it."
 
 
 @pytest.mark.parametrize(
