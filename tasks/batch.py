@@ -118,8 +118,8 @@ def sampled_at(rollouts: Tables) -> float:
     samplings = [table.recipe["params"]["sampling"] for table in as_tables(rollouts)]
     if any(sampling.get("form") for sampling in samplings):
         raise ValueError(
-            "an update cannot train on replies that were held to a form: take their role out of"
-            " `structured`"
+            "an update cannot train on replies that structured output constrained: remove their"
+            " role from `structured`"
         )
     temperatures = {sampling["temperature"] for sampling in samplings}
     if len(temperatures) != 1:

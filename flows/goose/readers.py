@@ -155,9 +155,9 @@ def masked_task(
         raise Malformed("the text has a mask of its own")
     places = list(pattern_of(words).finditer(text))
     if not places:
-        raise Malformed("the step does not stand in the text")
+        raise Malformed("the step is not in the text")
     if len(places) > 1:
-        raise Malformed("the step stands in the text more than once")
+        raise Malformed("the step occurs in the text more than once")
     if 2 * len(words) > len(text.split()):
         raise Malformed("the step is more than half of the text")
     if len(distractors) < num_distractors:

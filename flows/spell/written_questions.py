@@ -40,7 +40,7 @@ from warehouse.store import Place
 
 log = logging.getLogger("selfplay")
 NOT_AGREED = "its writer answers otherwise"
-NOT_IN_TEXT = "the answer does not stand in the text"
+NOT_IN_TEXT = "the answer is not in the text"
 NO_WORDS = "the answer has no words"  # a sign, such as "@", is in every text
 NOT_NEEDED = "there are enough questions"
 AGAIN = "asked before"

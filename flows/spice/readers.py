@@ -86,7 +86,7 @@ def _answer_type(name: str) -> str:
 
 def _allowed(choice: str, allowed: bool) -> str:
     if not allowed:
-        raise Malformed(f"{choice[:40]} was not to be chosen")
+        raise Malformed(f"{choice[:40]} was not offered")
     return choice
 
 

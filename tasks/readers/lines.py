@@ -52,7 +52,7 @@ def read_pair(reply: str, prompt: str) -> tuple[str, str]:
     question = pair["question"]
     answer = pair["answer"].removesuffix(".")
     if not words_of(answer) or not holds(answer, prompt.rpartition(TEXT)[2]):
-        raise Malformed("the answer does not stand in the text")
+        raise Malformed("the answer is not in the text")
     return question, answer
 
 

@@ -1,4 +1,4 @@
-"""Which roles may be held to a form by structured output, and what is refused."""
+"""Which roles may be constrained by structured output, and what is refused."""
 
 from __future__ import annotations
 
@@ -92,5 +92,5 @@ def test_an_update_refuses_replies_that_were_held_to_a_form() -> None:
         return cast(Table, SimpleNamespace(recipe=recipe))
 
     assert sampled_at([rollouts()]) == 1.0
-    with pytest.raises(ValueError, match="held to a form: take their role out of `structured`"):
+    with pytest.raises(ValueError, match="structured output constrained: remove their role"):
         sampled_at([rollouts(), rollouts(form="[AB]")])

@@ -2,8 +2,8 @@
 
 `python -m data.micro.training.bars` prints them as a table and exits with 1 if any fails.
 
-All are measured in worlds that training never drew, at the temperatures that the pipeline uses for
-the roles.
+All are measured in worlds not seen in training, at the temperatures that the pipeline uses for the
+roles.
 """
 
 import argparse

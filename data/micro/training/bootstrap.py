@@ -1,9 +1,9 @@
 """Train the micro models from scratch: `python -m data.micro.training.bootstrap base|grader|spell
 --out FOLDER`.
 
-The order of the phases matters: copying and lookup first, then the roles, then dense grading. With
-everything at once the model never learns lookup, nor anything else. New worlds are drawn every few
-steps, so nothing can be memorised.
+The order of the phases matters: copying and lookup first, then the roles, then dense grading. If
+everything is trained at once, the model learns neither lookup nor anything else. New worlds are
+drawn every few steps, so nothing can be memorised.
 """
 
 import argparse
@@ -116,7 +116,7 @@ READING: dict[Draw, float] = {
 READING_PHASES = (
     Phase("reading, soundly", 1.8e6, 2e-3, 2e-3, READING_DRILL),
     Phase("reading, soundly, letters", 1.2e6, 2e-3, 2e-3, READING_LETTERS),
-    Phase("reading, as it is to be", 1.4e6, 2e-3, 2e-5, READING),
+    Phase("reading, as in self-play", 1.4e6, 2e-3, 2e-5, READING),
     Phase("asking", 1.4e6, 2e-3, 1.5e-3, ASKING),
     Phase("asking and reading", 1.2e6, 1.5e-3, 2e-5, READING),
 )

@@ -1,7 +1,7 @@
-"""The quality bars of the micro model that plays SPELL's three roles, in clusters that training
-never drew.
+"""The quality bars of the micro model that plays SPELL's three roles, in clusters not seen in
+training.
 
-`python -m data.micro.training.reading_bars` prints them for a checkpoint. A checkpoint of
+`python -m data.micro.training.reading_bars` prints them for a checkpoint. A checkpoint from
 `data.micro.training.bootstrap spell` must clear them.
 """
 

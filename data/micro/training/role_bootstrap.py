@@ -1,16 +1,17 @@
 """Train micro models that start from another model: `python -m data.micro.training.role_bootstrap
 NAME --out FOLDER`.
 
-`ledgers` asks about a ledger that it is shown. It starts from the encyclopaedia's base model, which
-can look up and copy, and learns more words, then the roles: sums and exact reasoning first, finally
-the mix that is played. `long-ledgers` starts from that model and learns ledgers of sixteen items:
-soundly first, then as hastily as it is to be. `marking` starts from the model of ledgers, too; it
-makes up its questions, and marks them and their answers. `quoting` starts from the model that reads
-clusters; it quotes what it answers from, and compares quotes. `programs` starts from the model of
-ledgers; it proposes programs and solves tasks about them. `trails` starts from the encyclopaedia's
-base model; it searches to ask, and to answer. `masking` starts from the model of long ledgers; it
-masks their entries, and fills masks. `guessing` starts from the model that quotes; it answers
-leading questions.
+- `ledgers` asks about a ledger in its prompt. It starts from the encyclopaedia's base model, which
+  can look up and copy. It learns more words, then the roles: sums and exact reasoning first, then
+  the mix of roles that self-play uses.
+- `long-ledgers` starts from `ledgers` and learns ledgers of sixteen items: first to reason
+  carefully, then to guess as often as the world requires.
+- `marking` starts from `ledgers`. It invents questions, and grades them and their answers.
+- `quoting` starts from the model that reads clusters. It quotes its evidence and compares quotes.
+- `programs` starts from `ledgers`. It proposes programs and solves tasks about them.
+- `trails` starts from the encyclopaedia's base model. It searches in order to ask and to answer.
+- `masking` starts from `long-ledgers`. It masks entries of ledgers and fills in masked ones.
+- `guessing` starts from `quoting`. It answers leading questions.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ QUOTES: dict[Draw, float] = {
 QUOTING: dict[Draw, float] = {quoting.answerer: 0.5, quoting.comparer: 0.5}
 QUOTING_PHASES = (
     Phase("quoting, soundly", 1.6e6, 2e-3, 2e-3, QUOTES),
-    Phase("quoting, as it is to be", 1.6e6, 2e-3, 2e-5, QUOTING),
+    Phase("quoting, as in self-play", 1.6e6, 2e-3, 2e-5, QUOTING),
 )
 GUESSES: dict[Draw, float] = {
     partial(guessing.answerer, habits=guessing.SOUND): 0.4,
@@ -106,7 +107,7 @@ GUESSES: dict[Draw, float] = {
 GUESSING: dict[Draw, float] = {guessing.answerer: 0.4, guessing.comparer: 0.6}
 GUESSING_PHASES = (
     Phase("leading questions, soundly", 4.0e6, 2.5e-3, 2.5e-3, GUESSES),
-    Phase("leading questions, as it is to be", 3.0e6, 2.5e-3, 2e-5, GUESSING),
+    Phase("leading questions, as in self-play", 3.0e6, 2.5e-3, 2e-5, GUESSING),
 )
 # first sound reasoning, then the final hasty reasoning
 PROGRAM_DRILL: dict[Draw, float] = {
@@ -142,7 +143,7 @@ SEARCHING: dict[Draw, float] = {
 }
 SEARCHING_PHASES = (
     Phase("searching, soundly", 1.5e6, 2.5e-3, 2.5e-3, SEARCHING_SOUNDLY, 0.01),
-    Phase("searching, as it is to be", 1.0e6, 2.5e-3, 2e-5, SEARCHING),
+    Phase("searching, as in self-play", 1.0e6, 2.5e-3, 2e-5, SEARCHING),
 )
 MASKS: dict[Draw, float] = {
     partial(masking.author, habits=masking.SOUND): 0.4,
@@ -156,7 +157,7 @@ MASKING: dict[Draw, float] = {
 }
 MASKING_PHASES = (
     Phase("masking, soundly", 3.2e6, 2.5e-3, 2.5e-3, MASKS),
-    Phase("masking, as it is to be", 2.4e6, 2.5e-3, 2e-5, MASKING),
+    Phase("masking, as in self-play", 2.4e6, 2.5e-3, 2e-5, MASKING),
 )
 
 
@@ -203,7 +204,9 @@ def make(
 
 def main() -> None:
     """Train a model; the checkpoint stays in FOLDER.unfinished unless all its bars hold."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("which", choices=list(RECIPES))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(

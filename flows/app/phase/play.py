@@ -37,7 +37,7 @@ MONITORS_NOTE = (
     " minus that of the collapse: below 0 it came before.\n"
 )
 FINDINGS_NOTE = (
-    "The findings of `selfplay findings` after each iteration: in how many runs a rule spoke at"
+    "The findings of `selfplay findings` after each iteration: in how many runs a rule fired at"
     " all, by the share of answers or tasks that the shape of error is applied to, and what it"
     " warned of.\n"
 )

@@ -83,11 +83,11 @@ def test_thoughts_and_earlier_steps_do_not_count() -> None:
         (rollout(""), TEXT, "no step element"),
         (rollout("<step></step>"), TEXT, "empty step element"),
         (reply("its square"), TEXT, "fewer than 3 words"),
-        (reply("its square is big"), TEXT, "does not stand in the text"),
-        (reply("Its square is even"), TEXT, "does not stand in the text"),
-        (reply(".* square is even"), TEXT, "does not stand in the text"),  # no pattern
-        (reply("wo is even"), TEXT, "does not stand in the text"),  # a part of a word
-        (reply("its square is eve"), TEXT, "does not stand in the text"),
+        (reply("its square is big"), TEXT, "is not in the text"),
+        (reply("Its square is even"), TEXT, "is not in the text"),
+        (reply(".* square is even"), TEXT, "is not in the text"),  # no pattern
+        (reply("wo is even"), TEXT, "is not in the text"),  # a part of a word
+        (reply("its square is eve"), TEXT, "is not in the text"),
         (reply("so its square is"), TEXT, "more than once"),
         (reply(TEXT), TEXT, "more than half"),
         (reply(" ".join(TEXT.split()[:12])), TEXT, "more than half"),
@@ -96,7 +96,7 @@ def test_thoughts_and_earlier_steps_do_not_count() -> None:
         (reply(wrong=[*WRONG[:2], " "]), TEXT, "empty distractor"),
         (reply(wrong=[*WRONG[:2], "Its square is  ODD"]), TEXT, "options repeat"),
         (reply(wrong=[*WRONG[:2], "Its square is even."]), TEXT, "options repeat"),
-        (reply(), "", "does not stand in the text"),
+        (reply(), "", "is not in the text"),
     ],
 )
 def test_replies_without_a_task_have_the_reason(written: Any, text: str, why: str) -> None:
@@ -123,7 +123,7 @@ def test_an_author_may_find_no_passage() -> None:
     for words, why in (
         (rollout("<passage>None.</passage>"), "found no passage"),
         (reply(), "no passage element"),
-        (reply(before="<passage>Something else.</passage>"), "does not stand in the text"),
+        (reply(before="<passage>Something else.</passage>"), "is not in the text"),
     ):
         with pytest.raises(Malformed, match=why):
             read_extracted_task(words, page, **LIMITS)
@@ -139,7 +139,7 @@ def test_a_task_in_lines_ends_at_a_blank_line() -> None:
         (lines.replace("Wrong: ", "Right: ", 1), "too few distractors"),
         (lines.replace("\n", "\n\n", 2), "too few distractors"),
         ("", "fewer than 3 words"),
-        ("Another one here\n" + lines, "does not stand in the text"),
+        ("Another one here\n" + lines, "is not in the text"),
     ):
         with pytest.raises(Malformed, match=why):
             read_lines(rollout(broken), content, **LIMITS)

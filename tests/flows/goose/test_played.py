@@ -116,7 +116,7 @@ def test_tasks_that_are_always_solved_are_dropped(played) -> None:
         """,
     )
     assert kept == [
-        ("bad", None, None, None, "malformed: the step does not stand in the text"),
+        ("bad", None, None, None, "malformed: the step is not in the text"),
         ("easy", 4, 4, 1.0, "too easy"),
         ("half", 2, 4, 0.5, None),
         ("hard", 0, 4, 0.0, None),

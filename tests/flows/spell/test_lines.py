@@ -51,8 +51,8 @@ def test_a_question_and_its_answer_stand_on_the_first_line(reply, question, answ
         (" where was ada born?\nAnswer: London", "no question with its answer on one line"),
         (" Answer: London", "no question with its answer on one line"),
         # it is in the worked example
-        (" where? Answer: Rome", "the answer does not stand in the text"),
-        (" where? Answer: .", "the answer does not stand in the text"),
+        (" where? Answer: Rome", "the answer is not in the text"),
+        (" where? Answer: .", "the answer is not in the text"),
         (" was ada born in London? Answer: London", "the question gives its answer away"),
     ],
 )

@@ -249,7 +249,7 @@ def test_what_is_asked_again_or_does_not_stand_in_the_text_is_left_out_and_count
     prepare(site)
     code, told, written = ask(site, "--count", "4")
     assert (code, written) == (1, [])
-    assert "the answer does not stand in the text" in told and "no JSON object" in told
+    assert "the answer is not in the text" in told and "no JSON object" in told
     perform(Script(say), monkeypatch)
     code, told, written = ask(site, "--count", "9", "--run", "again")
     assert code == 1 and len(written) == 4  # the second round asks the same questions

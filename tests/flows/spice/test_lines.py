@@ -90,7 +90,7 @@ def test_the_reasoner_and_the_held_out_questions_are_asked_by_the_same_worked_ex
     ("reply", "reason"),
     [
         (" Ada was born in London.\n", "no question with its answer on one line"),
-        (" Ada was born in Rome. Where? Answer: Rome", "the answer does not stand in the text"),
+        (" Ada was born in Rome. Where? Answer: Rome", "the answer is not in the text"),
         (" Where was Ada born? Answer: London", "the question does not tell what it asks for"),
         (
             " Ada was born in London. Who? Answer: Ada was born in",

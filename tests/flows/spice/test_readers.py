@@ -98,9 +98,9 @@ def test_a_code_fence_and_a_quoted_truth_value_are_read_through(said):
         (choice(suitable_for_mcq="maybe"), "suitability is not true or false"),
         ("{" + choice() + "}", "no JSON object"),
         (choice(suitable_for_mcq=0), "suitability is not true or false"),
-        (choice(best_answer_type=None), "no answer type was not to be chosen"),
-        (choice(best_answer_type="Float"), "Float was not to be chosen"),
-        (choice(best_answer_type=["Integer"]), "no answer type was not to be chosen"),
+        (choice(best_answer_type=None), "no answer type was not offered"),
+        (choice(best_answer_type="Float"), "Float was not offered"),
+        (choice(best_answer_type=["Integer"]), "no answer type was not offered"),
         ('{"a": NaN}', "no JSON object"),
     ],
 )
@@ -109,11 +109,9 @@ def test_a_choice_that_is_none_says_why(said, why):
 
 
 def test_a_format_that_is_switched_off_cannot_be_chosen():
-    assert (
-        reason(read_choice, choice(), (MULTIPLE_CHOICE,), TYPES) == "Integer was not to be chosen"
-    )
+    assert reason(read_choice, choice(), (MULTIPLE_CHOICE,), TYPES) == "Integer was not offered"
     said = choice(suitable_for_mcq=True, suitable_for_free_form=False)
-    assert reason(read_choice, said, (FREE_FORM,), TYPES) == "multiple_choice was not to be chosen"
+    assert reason(read_choice, said, (FREE_FORM,), TYPES) == "multiple_choice was not offered"
 
 
 def test_a_free_form_question_has_text_reference_and_type():
