@@ -113,7 +113,10 @@ class Roles:
         )
 
     def _questioner(self, cfg: Config, dialogues: Dialogues) -> Role:
-        """The questioner, asked as `dialogues` says."""
+        """The questioner, asked as `dialogues` says.
+
+        Unless these say otherwise, a reference may be as long as the responder's answers.
+        """
         folder = prompt_folder(home(type(cfg)), dialogues.prompts)
         template = templates(cfg, dialogues.prompts)
         return Role(
@@ -131,7 +134,7 @@ class Roles:
                 partial(
                     readers.read_questioner,
                     model=self._model,
-                    most_words=dialogues.answer_words,
+                    most_words=dialogues.answer_words or cfg.dialogues.answer_words,
                     in_lines=is_read_by_lines(folder),
                 )
             ),
