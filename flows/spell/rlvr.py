@@ -8,6 +8,7 @@ paper. A file may have no answers: a question's reference is then its majority a
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +21,12 @@ from flows.spell.rules import covers
 from tasks.clusters import each_its_own
 from tasks.corpus.documents import corpus_identity
 from tasks.given import draw_tasks, without_answers
-from tasks.keep import Query, keep
+from tasks.keep import Query, keep, num_kept
 from tasks.match import match
 from tasks.wrong_references import wrong_tasks
 from warehouse.store import Place, Table
 
-SAME_ANSWER = Query.beside(__file__, "same_answer")
+USABLE = Query.beside(__file__, "usable_questions")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class FixedQuestions:
 
     @classmethod
     def open(cls, run: Run[Config], place: Place, file: str) -> FixedQuestions:
-        """Read a file and leave out questions whose `second_answer` differs from the first.
+        """Read a file and leave out questions whose `second_answer` differs from the first, or
+        whose answer is longer than a reply may be (`dialogues.answer_words`).
 
         Questions without contexts get passages of the run's corpus. Raises ValueError if there is
         no such file, if it has too few questions, or if only some of its questions have an answer.
@@ -69,8 +71,17 @@ class FixedQuestions:
             )
         answers = read_second_answers(place, file, identity=corpus_identity(file))
         matches = match(place, answers, tasks, compare=covers)
-        kept = keep(place, SAME_ANSWER, tasks=tasks, answers=answers, matches=matches)
-        num_questions = sum(row["kept"] for row in kept.rows())
+        kept = keep(
+            place,
+            USABLE,
+            most_words=cfg.dialogues.answer_words,
+            tasks=tasks,
+            answers=answers,
+            matches=matches,
+        )
+        num_questions = num_kept(kept)
+        if num_questions == 0:
+            raise ValueError(f"{file} has no question to train on: {_reasons(kept)}")
         if cfg.given_questions is not None:
             if num_questions < cfg.given_questions:
                 raise ValueError(
@@ -113,3 +124,9 @@ class FixedQuestions:
             seed=cfg.seed,
             label=label,
         )
+
+
+def _reasons(selections: Table) -> str:
+    """How often each reason occurs among dropped questions, the most frequent first."""
+    reasons = Counter(row["reason"] for row in selections.rows())
+    return ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())

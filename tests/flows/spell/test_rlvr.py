@@ -4,7 +4,9 @@ micro-world's file."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,12 @@ LINES = [
     {"id": "other", "task_type": GENERAL, "answer": "Rome", "second_answer": "Romeo"},
     {"id": "vague", "task_type": FINANCE, "answer": "7", "second_answer": "hard to say"},
 ]
+LONG = "in the old town of Rome"
+LONG_LINES = [
+    {"id": "half", "task_type": GENERAL, "answer": LONG},
+    {"id": "none", "task_type": GENERAL, "answers": [LONG, "in Rome"]},
+    {"id": "once", "task_type": FINANCE, "answer": "1,250"},
+]
 SAID = {  # the four answers to each question; 1250.9 is within 0.15 % of 1,250
     "half": ["Rome", "Paris", "Rome", "Paris"],
     "once": ["1250.9", "12", "1300", "13"],
@@ -71,11 +79,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return played(tmp_path_factory.mktemp("rlvr"))
 
 
-def played(folder: Path, **overrides: int) -> Store:
-    """The store of a run on the questions of `LINES`."""
+def played(folder: Path, lines: Sequence[Mapping[str, Any]] = LINES, **overrides: Any) -> Store:
+    """The store of a run on the questions of `lines`."""
     lines = [
         {"question": f"What of {line['id']}?", "context": f"Of {line['id']}.", **line}
-        for line in LINES
+        for line in lines
     ]
     (folder / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     model = str(any_text_model(folder / "model"))
@@ -110,6 +118,23 @@ def test_a_question_that_was_answered_otherwise_a_second_time_is_not_trained_on(
     assert {
         name for (name,) in rows(store, "select distinct task_id from tasks where phase = 'play'")
     } == set(SAID)
+
+
+def test_a_question_whose_answer_is_longer_than_a_reply_may_be_is_not_trained_on(tmp_path):
+    """One short answer among those accepted is enough."""
+    store = played(tmp_path, LONG_LINES, **{"dialogues.answer_words": 2})
+    found = rows(store, "select task_id, reason from selections where phase = 'given'")
+    assert dict(found) == {
+        "half": "the answer has more than 2 words",
+        "none": None,
+        "once": None,
+    }
+
+
+def test_a_file_without_a_question_to_train_on_is_refused(tmp_path):
+    why = "no question to train on: 1 the answer has more than 2 words"
+    with pytest.raises(ValueError, match=why):
+        played(tmp_path, LONG_LINES[:1], **{"dialogues.answer_words": 2})
 
 
 def test_answers_are_paid_by_the_rule_and_groups_without_contrast_are_left_out(store):

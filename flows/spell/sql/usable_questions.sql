@@ -1,11 +1,24 @@
--- SPELL, appendix E.5: which given questions are trained on: those that a second model answered alike, if one did.
+-- SPELL, appendix E.5: which given questions are trained on: those that a second model answered alike, if one did,
+-- and whose answer is no longer than a reply may be.
 -- grain:  one given question
 -- inputs: tasks, answers (the second ones), matches (of these)
+-- bounds: $most_words of a reply (null: any number)
 with second as (
     select answers.task_id, matches.matched, matches.reason
     from answers
     join matches using (rollout_id)
+),
+
+sized as (
+    select
+        task_id,
+        list_min(list_transform(
+            list_append(coalesce(accepted, []), reference),
+            lambda answer: len(string_split_regex(trim(answer), '\s+'))
+        )) as words
+    from tasks
 )
+
 select
     tasks.task_id,
     tasks.document_id,
@@ -16,7 +29,9 @@ select
     case
         when not second.matched then 'answered otherwise a second time'
         when second.reason is not null then 'not compared: ' || second.reason
+        when sized.words > $most_words then 'the answer has more than ' || $most_words || ' words'
     end as reason
 from tasks
+join sized using (task_id)
 left join second using (task_id)
 order by tasks.task_id;
