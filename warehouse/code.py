@@ -3,8 +3,10 @@
 A stage is stale if its code changed. Its code is everything that it reaches: the names it mentions
 are followed through its module's globals to every function, class and constant in the packages that
 decide results, and to the methods of the objects that it is given (`methods_fingerprint`).
-Annotations are not followed, nor is this package, which only stores what stages make. Objects of
-other libraries in a module's globals (a schema, a compiled template) are not inspected.
+What is imported inside a function may be too heavy to import here, so its names are followed
+through the source (`warehouse.source`). Annotations are not followed, nor is this package, which
+only stores what stages make. Objects of other libraries in a module's globals (a schema, a compiled
+template) are not inspected.
 """
 
 from __future__ import annotations
@@ -13,21 +15,18 @@ import ast
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from importlib.machinery import ModuleSpec
 from numbers import Number
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
 
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+from warehouse.source import DEFINITIONS, Source, find, mentioned, origin_of, parse, source_of
+
 PACKAGES = ("flows", "tasks", "corpus_prep")
 
 
@@ -48,10 +47,10 @@ def fingerprint(function: Callable[..., Any]) -> dict[str, str]:
 
 @functools.cache
 def module_fingerprint(name: str) -> dict[str, str]:
-    """The fingerprint of a module that is too heavy to import here, and of the project's modules
-    that it imports."""
+    """The fingerprint of a module that is too heavy to import here, and of what it imports from
+    the project."""
     hashes: dict[str, str] = {}
-    _follow_imports(ast.parse(f"from {name} import *"), "", hashes)
+    _follow_module(name, hashes)
     return dict(sorted(hashes.items()))
 
 
@@ -148,9 +147,9 @@ def _follow(thing: Any, hashes: dict[str, str]) -> None:
     namespace: dict[str, Any] = {}
     if thing.__module__ in sys.modules:
         namespace = vars(sys.modules[thing.__module__])
-    for mentioned, value in _mentions(tree, namespace):
-        if not mentioned.startswith("__"):
-            _reach(f"{thing.__module__}.{mentioned}", value, hashes)
+    for name, value in _mentions(tree, namespace):
+        if not name.startswith("__"):
+            _reach(f"{thing.__module__}.{name}", value, hashes)
     _follow_imports(tree, namespace.get("__package__") or "", hashes)
 
 
@@ -192,46 +191,80 @@ def _reach(name: str, value: Any, hashes: dict[str, str]) -> None:
 
 
 def _follow_imports(tree: ast.AST, package: str, hashes: dict[str, str]) -> None:
-    """Add the modules that are imported inside a function, or in a module that counts as a whole.
+    """Add what is imported inside a function, or in a module that counts as a whole.
 
-    `from tasks.x import y` adds all of tasks.x, and tasks.x.y if that is a module. Relative imports
-    are resolved against `package`.
+    Nothing is imported for this: the code is found in the modules' source. `from tasks.x import y`
+    adds y alone and what it mentions; `import tasks.x` adds the whole module. Relative imports are
+    resolved against `package`.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            name = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            _follow_module(name, hashes)
+            module = origin_of(node, package)
             for alias in node.names:
-                _follow_module(f"{name}.{alias.name}", hashes)
+                _follow_name(module, alias.name, hashes)
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 _follow_module(alias.name, hashes)
 
 
+def _follow_name(module: str, name: str, hashes: dict[str, str]) -> None:
+    """Add what a name in a module of the project stands for, what the module does when imported,
+    and the names that these mention; ignore other modules.
+
+    A submodule, `*`, and a name that no statement of the module defines add the whole module.
+    """
+    full_name = f"{module}.{name}"
+    if module.split(".")[0] not in PACKAGES or {module, full_name} & hashes.keys():
+        return
+    if find(full_name) is not None:
+        _follow_module(full_name, hashes)
+        return
+    source = source_of(module)
+    if source is None:
+        return
+    if name in source.imported:
+        _follow_imported(*source.imported[name], hashes)
+        return
+    if name not in source.defined:
+        _follow_module(module, hashes)
+        return
+    _follow_statements(full_name, module, source, source.defined[name], hashes)
+    if source.effects:
+        _follow_statements(f"{module} on import", module, source, source.effects, hashes)
+
+
+def _follow_statements(
+    key: str, module: str, source: Source, statements: list[ast.stmt], hashes: dict[str, str]
+) -> None:
+    """Add statements of a module under `key`, and what they mention."""
+    if key in hashes:
+        return
+    hashes[key] = _digest("\n".join(map(ast.dump, statements)))
+    for statement in statements:
+        for name in mentioned(statement):
+            if name in source.imported:
+                _follow_imported(*source.imported[name], hashes)
+            elif name in source.defined:
+                _follow_name(module, name, hashes)
+        _follow_imports(statement, source.package, hashes)
+
+
+def _follow_imported(module: str, name: str | None, hashes: dict[str, str]) -> None:
+    """Add a name that a module imports, or the whole module if that is imported itself."""
+    if name is None:
+        _follow_module(module, hashes)
+    else:
+        _follow_name(module, name, hashes)
+
+
 def _follow_module(name: str, hashes: dict[str, str]) -> None:
-    """Add a module of the project and the project's modules that it imports; ignore any other."""
+    """Add a whole module of the project and what it imports; ignore any other."""
     if name.split(".")[0] not in PACKAGES or name in hashes:
         return
-    spec = _find(name)
-    if spec is None or not spec.has_location or spec.origin is None:
-        return
-    module = _module(spec.origin, Path(spec.origin).stat().st_mtime_ns)
-    hashes[name] = _digest(ast.dump(module))
-    _follow_imports(module, spec.parent or "", hashes)
-
-
-def _find(name: str) -> ModuleSpec | None:
-    """Find a module without importing it; None for a name inside a module.
-
-    To find it, Python imports its parent. The parent must be a package, because importing a module
-    may take seconds.
-    """
-    parent = name.rpartition(".")[0]
-    if parent:
-        package = _find(parent)
-        if package is None or package.submodule_search_locations is None:
-            return None
-    return importlib.util.find_spec(name)
+    source = source_of(name)
+    if source is not None:
+        hashes[name] = _digest(ast.dump(source.tree))
+        _follow_imports(source.tree, source.package, hashes)
 
 
 def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -258,7 +291,7 @@ def _global(node: ast.expr, namespace: dict[str, Any]) -> tuple[str, Any] | None
 
 def _parse(thing: Any) -> ast.AST:
     """The syntax tree of a function or class, found by name in its module's source."""
-    tree: ast.AST = _module(inspect.getsourcefile(thing) or "", sys.modules[thing.__module__])
+    tree: ast.AST = parse(inspect.getsourcefile(thing) or "", sys.modules[thing.__module__])
     for name in thing.__qualname__.split("."):
         if name == "<lambda>":
             raise ValueError(
@@ -268,56 +301,6 @@ def _parse(thing: Any) -> ast.AST:
         if name != "<locals>":
             tree = next(n for n in ast.walk(tree) if isinstance(n, DEFINITIONS) and n.name == name)
     return tree
-
-
-@functools.cache
-def _module(path: str, loaded: ModuleType | int) -> ast.AST:
-    """A module's syntax tree, parsed once per import.
-
-    Edits during a run do not change the code that runs. `loaded` is the module, or the modification
-    time of its file if it is not imported here.
-    """
-    return _bare(ast.parse(Path(path).read_text(encoding="utf-8")))
-
-
-def _bare(tree: ast.AST) -> ast.AST:
-    """The tree without the parts that do not change what a function returns.
-
-    These are docstrings, descriptions of pydantic's fields, decorators, annotations and signatures
-    by `@overload`.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Field", "pydantic.Field"):
-            node.keywords = [word for word in node.keywords if word.arg != "description"]
-        if isinstance(node, (*DEFINITIONS, ast.Module)):
-            node.body = [statement for statement in node.body if not _is_overload(statement)]
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            node.decorator_list = []
-            node.returns = None
-            for argument in ast.walk(node.args):
-                if isinstance(argument, ast.arg):
-                    argument.annotation = None
-        if isinstance(node, (*DEFINITIONS, ast.Module)):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body = node.body[1:] or [ast.Pass()]
-    return tree
-
-
-def _is_overload(statement: ast.stmt) -> bool:
-    """Whether this is an `@overload`: only a type signature of a function defined below it."""
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return False
-    for decorator in statement.decorator_list:
-        if isinstance(decorator, ast.Name) and decorator.id == "overload":
-            return True
-        if isinstance(decorator, ast.Attribute) and decorator.attr == "overload":
-            return True
-    return False
 
 
 def _digest(text: str) -> str:

@@ -21,7 +21,13 @@ from tasks.prompt import Prompt, Template
 from tasks.read import read, reads
 from tasks.readers.copies import Instructions
 from tasks.stage import describe, make_recipe
-from warehouse.code import PACKAGES, fingerprint, methods_fingerprint, module_fingerprint
+from warehouse.code import (
+    PACKAGES,
+    _follow_name,
+    fingerprint,
+    methods_fingerprint,
+    module_fingerprint,
+)
 from warehouse.schemas import ANSWERS, PROMPTS
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -170,7 +176,28 @@ MODULES = {
     "madeup_parts.deep": "madeup_parts/deep.py",
 }
 MORE = "def other(n):\n    return n\n"
-LATE = "raise RuntimeError('too heavy to import')\n\ndef slow(n):\n    return n\n"
+LATE = """from madeup_parts.inner import part
+
+if __debug__:
+    raise RuntimeError("too heavy to import")
+
+SPEED = 2
+RATES = {"slow": SPEED}
+RATES["fast"] = 9
+FACTORS = [1, 2]
+
+
+def slow(n):
+    return part(n) * RATES["slow"] + scaled(n)
+
+
+def scaled(n):
+    return n
+
+
+def idle(n):
+    return n * FACTORS[0]
+"""
 
 
 @pytest.fixture
@@ -275,15 +302,52 @@ def test_an_edit_of_what_a_function_reaches_is_named(package, old, new, name):
     assert changed(before, package(old, new)) == {name}
 
 
-def test_a_module_imported_inside_a_function_counts_without_being_imported(package):
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("    return part(n)", "    return -part(n)", {"madeup_late.slow"}),
+        (
+            "def scaled(n):\n    return n",
+            "def scaled(n):\n    return -n",
+            {"madeup_late.scaled"},
+        ),
+        ("SPEED = 2", "SPEED = 3", {"madeup_late.SPEED"}),
+        ('RATES["fast"] = 9', 'RATES["fast"] = 10', {"madeup_late.RATES"}),
+        ("def part(n):\n    return n", "def part(n): ...", {"madeup_parts.inner.part"}),
+        ("too heavy", "much too heavy", {"madeup_late on import"}),
+        ("    return n * FACTORS[0]", "    return n", set()),
+        ("FACTORS = [1, 2]", "FACTORS = [2, 3]", set()),
+        ("from . import deep", "import json", set()),
+    ],
+    ids=[
+        "the function",
+        "its helper",
+        "a constant of a constant",
+        "a change of a constant",
+        "a function of another module",
+        "what an import does",
+        "a function it does not call",
+        "a constant it does not read",
+        "an import it does not use",
+    ],
+)
+def test_a_function_imported_inside_a_function_counts_without_being_imported(
+    package, old, new, names
+):
     before = package(function="late")
-    after = package("def slow(n):\n    return n", "def slow(n):\n    return -n", function="late")
-    assert changed(before, after) == {"madeup_late"}
+    assert changed(before, package(old, new, function="late")) == names
+
+
+@pytest.mark.parametrize("imported", ["import madeup_late", "from madeup_late import gone"])
+def test_a_module_counts_as_a_whole_if_it_is_unknown_what_is_used_of_it(package, imported):
+    late = f"    {imported}\n\n    return slow(n)"
+    before = package("    from madeup_late import slow\n\n    return slow(n)", late, "late")
+    assert {"madeup_late", "madeup_parts.inner.part"} < before.keys()
 
 
 def test_a_module_imported_from_a_package_counts_and_what_it_imports_relatively(package):
     before = package(function="relative")
-    assert {"madeup_parts", "madeup_parts.inner", "madeup_parts.deep"} <= before.keys()
+    assert before.keys() == {"madeup.relative", "madeup_parts.inner", "madeup_parts.deep"}
     after = package("def deep(n):\n    return n", "def deep(n):\n    return -n", "relative")
     assert changed(before, after) == {"madeup_parts.deep"}
 
@@ -404,21 +468,46 @@ def test_the_rules_that_score_benchmarks_are_in_the_recipe_of_scores():
     } <= code.keys()
 
 
-def test_all_project_modules_that_the_trainer_imports_are_in_the_recipe_of_updates():
-    reached = set[str]()
-    waiting = ["tasks.training.trainer"]
-    while waiting:
-        name = waiting.pop()
-        spec = importlib.util.find_spec(name)
-        if name in reached or spec is None or spec.origin is None:
-            continue
-        reached.add(name)
-        for node in ast.walk(ast.parse(Path(spec.origin).read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                found = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-                waiting += [name for name in found if is_module(name)]
-    assert {"tasks.training.head", "tasks.training.policy_files"} <= reached
-    assert reached == module_fingerprint("tasks.training.trainer").keys()
+def test_all_that_the_trainer_imports_from_the_project_is_in_the_recipe_of_updates():
+    names = module_fingerprint("tasks.training.trainer").keys()
+    spec = importlib.util.find_spec("tasks.training.trainer")
+    assert spec is not None and spec.origin is not None
+    imported = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(Path(spec.origin).read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES
+        for alias in node.names
+    }
+    assert len(imported) > 10
+    assert imported <= names
+    assert "tasks.training.head" in names
+
+
+@pytest.mark.parametrize("package_of", ["readers", "rollouts", "scorers"])
+def test_source_leads_to_all_that_imported_modules_lead_to(package_of):
+    """The fingerprint of a function from source alone has the functions and classes of the one
+    from its module's globals."""
+    num_functions = 0
+    package = importlib.import_module(f"tasks.{package_of}")
+    for found in walk_packages(package.__path__, f"{package.__name__}."):
+        for name, function in vars(importlib.import_module(found.name)).items():
+            if not inspect.isfunction(function) or function.__module__ != found.name:
+                continue
+            num_functions += 1
+            hashes: dict[str, str] = {}
+            _follow_name(found.name, name, hashes)
+            for reached in filter(is_code, fingerprint(function)):
+                assert {reached, reached.rpartition(".")[0]} & hashes.keys(), function
+    assert num_functions > 20
+
+
+def is_code(name: str) -> bool:
+    """Whether a name of a fingerprint is that of a function or class of the project."""
+    module, _, own_name = name.rpartition(".")
+    if module.split(".")[0] not in PACKAGES or not is_module(module):
+        return False
+    thing = getattr(importlib.import_module(module), own_name, None)
+    return inspect.isfunction(thing) or inspect.isclass(thing)
 
 
 def test_the_code_of_trainers_and_encoders_is_read_without_loading_their_libraries():
