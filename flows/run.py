@@ -42,7 +42,7 @@ from tasks.sft import sft
 from tasks.stage import Tables, rows_of
 from tasks.training.grpo import GRPOSettings
 from tasks.update import update, updated_policy
-from warehouse.schemas import TASKS, Schema
+from warehouse.schemas import TASKS, PromptRow, Rollout, Schema
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
@@ -86,7 +86,7 @@ class Role:
     system: str = ""  # the system message
     on_judge_engine: bool = False  # sampled by the judges' engines
     # a reply that this finds malformed is sampled once more (see `generate`)
-    ask_again: Callable[[str], Any] | Reader | None = None
+    ask_again: Callable[[Rollout, PromptRow], Any] | None = None
 
     def given(self, **settings: Any) -> Role:
         """The same role with these settings of `variables`."""

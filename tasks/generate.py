@@ -11,7 +11,6 @@ from tasks.engines.chat import ChatFleet
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
 from tasks.models.engine import Policy, Sampling
-from tasks.read import Reader
 from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Rows, stage
 from warehouse.clean import check_kept
@@ -33,16 +32,17 @@ def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
     group_size: int = 1,
     index: Table | None = None,
     seed: int = 0,
-    ask_again: Callable[[str], Any] | Reader | None = None,
+    ask_again: Callable[[Rollout, PromptRow], Any] | None = None,
     address: str,
     shards: Shards,
 ) -> Rows:
     """Yield `group_size` rollouts of every prompt, in the order of prompts and samples.
 
-    `index` is the table whose files hold the search index. A prompt with a reply that `ask_again`
-    finds malformed is sampled once more with another seed; the rows of both attempts are stored,
-    the second attempt's last. There is no second attempt for prompts that got no reply (an error, a
-    prompt over the limit), nor on an engine at temperature 0, which would repeat the reply.
+    `index` is the table whose files hold the search index. A prompt with a reply that the reader
+    `ask_again` finds malformed is sampled once more with another seed; the rows of both attempts
+    are stored, the second attempt's last. There is no second attempt for prompts that got no reply
+    (an error, a prompt over the limit), nor on an engine at temperature 0, which would repeat the
+    reply.
 
     Finished rollouts are written to `shards` every few seconds: after a kill, only missing and
     failed rollouts are sampled.
@@ -124,12 +124,11 @@ def index_folder(index: Table | None) -> Path | None:
     return index.files / "index"
 
 
-def _is_malformed(rollout: Rollout, prompt: PromptRow, read: Callable[[str], Any] | Reader) -> bool:
+def _is_malformed(
+    rollout: Rollout, prompt: PromptRow, read: Callable[[Rollout, PromptRow], Any]
+) -> bool:
     try:
-        if isinstance(read, Reader):
-            read.read(rollout, prompt)
-        else:
-            read(rollout["reply"] or "")
+        read(rollout, prompt)
     except Exception:  # Malformed, or a bug in the reader: `tasks.read` stores which
         return True
     return False

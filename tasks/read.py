@@ -120,6 +120,15 @@ def _as_column(
     return {column: read(rollout["reply"] or "")}
 
 
+def of_reply(read: Callable[[str], Any]) -> Callable[[Rollout, PromptRow], Any]:
+    """A reader of replies as a reader of rollouts and their prompts."""
+    return functools.partial(_of_reply, read=read)
+
+
+def _of_reply(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], Any]) -> Any:
+    return read(rollout["reply"] or "")
+
+
 def answer_length(
     rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str], model: str
 ) -> Row:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tasks.prompt import Malformed
-from tasks.read import Reader
+from tasks.read import of_reply
 from tasks.readers.letters import lettered, with_option
 from tasks.readers.objects import last_object
 from tasks.readers.thoughts import spoken
@@ -266,19 +266,19 @@ class Judge:
     variables: Callable[..., Iterator[Row]]
     into: Schema
     read: Callable[[Rollout, PromptRow], Row | Rows]
-    ask_again: Callable[[str], Any] | Reader
+    ask_again: Callable[[Rollout, PromptRow], Any]
 
 
 def votes_by(read: Callable[[str], int]) -> Judge:
     """A judge that compares an answer with the accepted ones. `read` turns the reply into the vote:
     1 if the answer is right, else 0."""
-    return Judge(judge_answers, VOTES, partial(read_vote, read=read), read)
+    return Judge(judge_answers, VOTES, partial(read_vote, read=read), of_reply(read))
 
 
 def marks_by(read: Callable[[str], list[float]]) -> Judge:
     """A judge that marks a whole answer, by its item's rubric if there is one. `read` turns the
     reply into marks, 0..1, in a fixed order."""
-    return Judge(judge_whole, MARKS, partial(read_marks, read=read), read)
+    return Judge(judge_whole, MARKS, partial(read_marks, read=read), of_reply(read))
 
 
 # judges by the name of their template
@@ -290,11 +290,11 @@ JUDGES = {
     "true_false_choice": votes_by(truth),
     "true_false_truthfulness": votes_by(truth),
     "true_false_general": votes_by(truth),
-    "criterion": Judge(judge_criteria, JUDGMENTS, read_verdict, yes_or_no),
-    "pair": Judge(judge_pairs, JUDGMENTS, read_preference, preference),
-    "pair_graded": Judge(judge_pairs, MARKS, read_graded_pair, graded_preference),
+    "criterion": Judge(judge_criteria, JUDGMENTS, read_verdict, of_reply(yes_or_no)),
+    "pair": Judge(judge_pairs, JUDGMENTS, read_preference, of_reply(preference)),
+    "pair_graded": Judge(judge_pairs, MARKS, read_graded_pair, of_reply(graded_preference)),
     "report": marks_by(partial(scaled, dimensions=DIMENSIONS, highest=5)),
     "quality": marks_by(partial(scaled, dimensions=("quality",), highest=5)),
     "checklist": marks_by(partial(scaled, dimensions=("score",), highest=10)),
-    "coverage": Judge(judge_whole, MARKS, read_coverage, Reader(read_coverage)),
+    "coverage": Judge(judge_whole, MARKS, read_coverage, read_coverage),
 }

@@ -148,7 +148,7 @@ class TreeEvaluation:
             templates=(self._template("steps"),),
             variables=next_steps,
             read=read,
-            ask_again=read,
+            ask_again=read.read,
         )
         marks = self.run.ask(
             place,

@@ -19,7 +19,7 @@ from flows.eapo.readers import read_answer, read_line, read_verdict
 from flows.run import Role, templates
 from tasks.models.engine import Sampling
 from tasks.prompt import Row
-from tasks.read import Reader, reads
+from tasks.read import Reader, of_reply, reads
 from tasks.readers.copies import Instructions
 from tasks.readers.lines import VOTE_FORM, read_vote
 from tasks.stage import rows_by
@@ -71,7 +71,7 @@ class Roles:
             read=read_comparison,
             dialogue=dialogues.one_reply,
             on_judge_engine=True,
-            ask_again=read_comparison,
+            ask_again=read_comparison.read,
         )
 
     @property
@@ -96,7 +96,7 @@ class Roles:
             read=reads("vote", read, whole=not self._cfg.reads_lines),
             dialogue=dialogues.one_reply,
             on_judge_engine=True,
-            ask_again=read,
+            ask_again=of_reply(read),
         )
 
 

@@ -16,7 +16,7 @@ from flows.scope.rubrics import criteria_of
 from tasks.ask import readable, readable_tasks
 from tasks.models.engine import Sampling
 from tasks.prompt import Row, Template
-from tasks.read import Reader, reads
+from tasks.read import Reader, of_reply, reads
 from tasks.readers.lines import VOTE_FORM, read_vote
 from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
@@ -168,7 +168,7 @@ class Roles:
             ),
             into=JUDGMENTS,
             read=reads("verdict", self.read_verdict, whole=False),
-            ask_again=self.read_verdict,
+            ask_again=of_reply(self.read_verdict),
         )
 
     def _turns(self, tag: str, temperature: float, top_p: float = 1.0) -> Sampling:

@@ -61,7 +61,7 @@ class Roles:
             into=TASKS,
             read=Reader(read_question, whole=True),
             dialogue=dialogues.one_reply,
-            ask_again=Reader(read_whole_question),
+            ask_again=read_whole_question,
         )
         self.reader = Role(
             name="reader",

@@ -16,6 +16,8 @@ import pytest
 import tasks
 from tasks.ask import ask
 from tasks.benchmarks.item_scores import score_items
+from tasks.engines.fleet_child import search_and_roll_out
+from tasks.generate import generate
 from tasks.processes.comparison_child import serve
 from tasks.prompt import Prompt, Template
 from tasks.read import read, reads
@@ -457,6 +459,16 @@ def test_how_replies_are_read_and_prompts_rendered_is_in_the_recipes():
 
 def no_variables() -> list:
     return []
+
+
+def test_how_replies_and_corpora_are_read_is_not_in_the_recipe_of_rollouts():
+    """A change to a reader, or to how corpora are prepared, samples nothing again. Searches in a
+    reply are found while sampling."""
+    code = fingerprint(inspect.unwrap(generate)) | fingerprint(search_and_roll_out)
+    assert "tasks.rollouts.search_syntax.find_search" in code
+    assert "corpus_prep.search.index.load_index" in code
+    apart = ("tasks.read.", "tasks.readers.copies", "corpus_prep.read", "corpus_prep.corpus")
+    assert [name for name in code if name.startswith(apart)] == []
 
 
 def test_the_rules_that_score_benchmarks_are_in_the_recipe_of_scores():

@@ -9,6 +9,7 @@ import pytest
 from tasks.generate import generate
 from tasks.models.engine import EngineDied, Sampling
 from tasks.prompt import Malformed
+from tasks.read import of_reply
 from tasks.rollouts.rollout import Dialogue, roll_out
 from tasks.stage import Rows, stage
 from tests.support.rows import publish, row, samples, updates
@@ -265,7 +266,9 @@ def test_a_second_attempt_that_was_killed_leaves_no_rows_of_prompts_that_are_now
 
     def play(fleet: Any) -> Table:
         settings = {"sampling": Sampling(max_tokens=5), "dialogue": Dialogue(), "group_size": 2}
-        return generate(place, table, policy=POLICY, fleet=fleet, ask_again=good, **settings)
+        return generate(
+            place, table, policy=POLICY, fleet=fleet, ask_again=of_reply(good), **settings
+        )
 
     with pytest.raises(EngineDied):
         play(Moody(bad="q", dies=True))

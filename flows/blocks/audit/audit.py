@@ -14,7 +14,7 @@ from flows.run import Role, Run
 from tasks.models.engine import Sampling
 from tasks.monitors.audit import AUDITOR, GATES, Sound, gate_leaks, show_passed
 from tasks.prompt import Template
-from tasks.read import Reader
+from tasks.read import Reader, of_reply
 from tasks.readers.verdicts import yes_or_no
 from tasks.stage import Tables
 from warehouse.schemas import GATES as VERDICTS
@@ -83,7 +83,7 @@ def auditing(run: Run[Any], passed: tuple[str, ...]) -> Role:
         VERDICTS,
         Reader(read_audit, measure_audit),
         on_judge_engine=True,
-        ask_again=yes_or_no,
+        ask_again=of_reply(yes_or_no),
     )
 
 

@@ -14,6 +14,7 @@ from tasks.engines.endpoint import ChatEndpoint
 from tasks.generate import generate
 from tasks.models.engine import EngineDied, Sampling
 from tasks.prompt import Malformed
+from tasks.read import of_reply
 from tasks.rollouts.dialogue import Dialogue
 from tests.support.chat_server import FAULTS, completion, serving, trickling
 from tests.support.rows import publish, row
@@ -85,7 +86,7 @@ def stage(place, url: str, table, ask_again=None, **settings):
             sampling=GREEDY,
             dialogue=Dialogue(),
             fleet=fleet,
-            ask_again=ask_again,
+            ask_again=ask_again and of_reply(ask_again),
             label="judge",
         )
     finally:
