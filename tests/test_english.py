@@ -12,7 +12,7 @@ import pytest
 from flows.runtime.store_root import SOURCE
 
 RUN_WORDS = 13  # as many words in a row are an overlap, as for `prepare-corpus`
-# rows to train on that share a run with held-out ones; data/english/README.md names them
+# rows whose paragraphs share a run with held-out ones; data/english/README.md names them
 KNOWN = {
     "articles": set[str](),
     "peps": {"pep-0314-0"},
@@ -39,10 +39,13 @@ def test_no_paragraph_to_train_on_shares_words_with_a_held_out_one_unless_it_is_
     variants = [settings, *(part.get("settings", {}) for part in study["without"].values())]
     files = {variant["given"] for variant in variants if variant.get("given")}
     rows = [row for file in files for row in rows_of(file)]
-    shared = {row["id"] for row in rows if runs_of(row) & held_out}
-    assert shared == KNOWN[name]
+    shared = [row for row in rows if runs_of(row) & held_out]
+    known = [row for row in shared if row["id"] in KNOWN[name]]
+    assert {row["id"] for row in known} == KNOWN[name]
+    known_paragraphs = [runs_of(row) for row in known]
+    assert [row["id"] for row in shared if runs_of(row) not in known_paragraphs] == []
     described = (SOURCE / "data/english/README.md").read_text("utf-8")
-    assert [row for row in shared if f"`{row}`" not in described] == []
+    assert [row for row in KNOWN[name] if f"`{row}`" not in described] == []
 
 
 def test_every_study_of_given_questions_is_compared():
