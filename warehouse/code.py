@@ -18,14 +18,14 @@ import hashlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from numbers import Number
 from typing import Any
 
 from pydantic import BaseModel
 
-from warehouse.source import DEFINITIONS, Source, find, mentioned, origin_of, parse, source_of
+from warehouse.source import DEFINITIONS, find, mentioned, origin_of, parse, source_of
 
 PACKAGES = ("flows", "tasks", "corpus_prep")
 
@@ -147,9 +147,9 @@ def _follow(thing: Any, hashes: dict[str, str]) -> None:
     namespace: dict[str, Any] = {}
     if thing.__module__ in sys.modules:
         namespace = vars(sys.modules[thing.__module__])
-    for name, value in _mentions(tree, namespace):
-        if not name.startswith("__"):
-            _reach(f"{thing.__module__}.{name}", value, hashes)
+    for used, value in _mentions(tree, namespace):
+        if not used.startswith("__"):
+            _reach(f"{thing.__module__}.{used}", value, hashes)
     _follow_imports(tree, namespace.get("__package__") or "", hashes)
 
 
@@ -222,29 +222,26 @@ def _follow_name(module: str, name: str, hashes: dict[str, str]) -> None:
     source = source_of(module)
     if source is None:
         return
-    if name in source.imported:
-        _follow_imported(*source.imported[name], hashes)
-        return
-    if name not in source.defined:
+    if name not in source.imported and name not in source.defined:
         _follow_module(module, hashes)
         return
-    _follow_statements(full_name, module, source, source.defined[name], hashes)
-    if source.effects:
-        _follow_statements(f"{module} on import", module, source, source.effects, hashes)
+    for origin in source.imported.get(name, ()):
+        _follow_imported(*origin, hashes)
+    _follow_statements(full_name, module, source.defined.get(name, ()), hashes)
+    _follow_statements(f"{module} on import", module, source.effects, hashes)
 
 
 def _follow_statements(
-    key: str, module: str, source: Source, statements: list[ast.stmt], hashes: dict[str, str]
+    key: str, module: str, statements: Sequence[ast.stmt], hashes: dict[str, str]
 ) -> None:
     """Add statements of a module under `key`, and what they mention."""
-    if key in hashes:
+    source = source_of(module)
+    if source is None or not statements or key in hashes:
         return
     hashes[key] = _digest("\n".join(map(ast.dump, statements)))
     for statement in statements:
         for name in mentioned(statement):
-            if name in source.imported:
-                _follow_imported(*source.imported[name], hashes)
-            elif name in source.defined:
+            if name in source.imported or name in source.defined:
                 _follow_name(module, name, hashes)
         _follow_imports(statement, source.package, hashes)
 

@@ -25,40 +25,34 @@ class Source:
     """
 
     package: str
-    tree: ast.AST
-
-    @property
-    def statements(self) -> list[ast.stmt]:
-        """The statements at the module's top level."""
-        return getattr(self.tree, "body", [])
+    tree: ast.Module
 
     @functools.cached_property
-    def imported(self) -> dict[str, tuple[str, str | None]]:
-        """The names that imports bind outside functions and classes.
+    def imported(self) -> dict[str, list[tuple[str, str | None]]]:
+        """What each name may be that imports bind outside functions and classes.
 
-        Each is a module, and the name in it; or a module and None.
+        Each is a module, and the name in it; or a module and None. There are several if a `try`
+        imports one or the other.
         """
-        found: dict[str, tuple[str, str | None]] = {}
+        found: dict[str, list[tuple[str, str | None]]] = {}
         for node in outside_definitions(self.tree):
             if isinstance(node, ast.ImportFrom):
                 module = origin_of(node, self.package)
                 for alias in node.names:
-                    found[alias.asname or alias.name] = (module, alias.name)
+                    found.setdefault(alias.asname or alias.name, []).append((module, alias.name))
             elif isinstance(node, ast.Import):
                 for alias in node.names:
-                    if alias.asname:
-                        found[alias.asname] = (alias.name, None)
-                    else:
-                        found[alias.name.partition(".")[0]] = (alias.name, None)
+                    name = alias.asname or alias.name.partition(".")[0]
+                    found.setdefault(name, []).append((alias.name, None))
         return found
 
     @functools.cached_property
     def defined(self) -> dict[str, list[ast.stmt]]:
-        """The statements that define, assign or change each name that is not imported:
-        `TABLE["a"] = 1` changes TABLE."""
+        """The statements that define, assign or change each name: `TABLE["a"] = 1` changes
+        TABLE."""
         found: dict[str, list[ast.stmt]] = {}
-        for statement in self.statements:
-            for name in set(_bound(statement)) - self.imported.keys():
+        for statement in self.tree.body:
+            for name in set(_bound(statement)):
                 found.setdefault(name, []).append(statement)
         return found
 
@@ -68,7 +62,7 @@ class Source:
         definitions and assignments."""
         return [
             statement
-            for statement in self.statements
+            for statement in self.tree.body
             if not isinstance(statement, (*DEFINITIONS, *IMPORTS, *ASSIGNMENTS, ast.Pass))
             and not _only_imports(statement)
         ]
@@ -145,7 +139,7 @@ def _only_imports(statement: ast.stmt) -> bool:
 
 
 @functools.cache
-def parse(path: str, loaded: ModuleType | int) -> ast.AST:
+def parse(path: str, loaded: ModuleType | int) -> ast.Module:
     """A module's syntax tree, parsed once per import.
 
     Edits during a run do not change the code that runs. `loaded` is the module, or the modification
@@ -154,7 +148,7 @@ def parse(path: str, loaded: ModuleType | int) -> ast.AST:
     return _bare(ast.parse(Path(path).read_text(encoding="utf-8")))
 
 
-def _bare(tree: ast.AST) -> ast.AST:
+def _bare(tree: ast.Module) -> ast.Module:
     """The tree without the parts that do not change what a function returns.
 
     These are docstrings, descriptions of pydantic's fields, decorators, annotations and signatures

@@ -18,7 +18,9 @@ def shown_title(title: str | None, text: str) -> str:
     >>> shown_title("Ada", "She wrote."), shown_title("She wrote.", "She wrote.")
     ('Ada', '')
     """
-    return "" if title is None or title == opening(text) else title
+    if title is None or title == opening(text):
+        return ""
+    return title
 
 
 def titled(title: str | None, text: str) -> str:

@@ -180,6 +180,11 @@ MODULES = {
 MORE = "def other(n):\n    return n\n"
 LATE = """from madeup_parts.inner import part
 
+try:
+    from madeup_more import other as either
+except ImportError:
+    from madeup_parts.inner import part as either
+
 if __debug__:
     raise RuntimeError("too heavy to import")
 
@@ -190,7 +195,7 @@ FACTORS = [1, 2]
 
 
 def slow(n):
-    return part(n) * RATES["slow"] + scaled(n)
+    return part(n) * RATES["slow"] + scaled(n) + either(n)
 
 
 def scaled(n):
@@ -316,6 +321,7 @@ def test_an_edit_of_what_a_function_reaches_is_named(package, old, new, name):
         ("SPEED = 2", "SPEED = 3", {"madeup_late.SPEED"}),
         ('RATES["fast"] = 9', 'RATES["fast"] = 10', {"madeup_late.RATES"}),
         ("def part(n):\n    return n", "def part(n): ...", {"madeup_parts.inner.part"}),
+        ("def other(n):\n    return n", "def other(n): ...", {"madeup_more.other"}),
         ("too heavy", "much too heavy", {"madeup_late on import"}),
         ("    return n * FACTORS[0]", "    return n", set()),
         ("FACTORS = [1, 2]", "FACTORS = [2, 3]", set()),
@@ -327,6 +333,7 @@ def test_an_edit_of_what_a_function_reaches_is_named(package, old, new, name):
         "a constant of a constant",
         "a change of a constant",
         "a function of another module",
+        "one of two imports of a name",
         "what an import does",
         "a function it does not call",
         "a constant it does not read",

@@ -15,7 +15,7 @@ sized as (
         list_min(list_transform(
             list_append(coalesce(accepted, []), reference),
             lambda answer: len(string_split_regex(trim(answer), '\s+'))
-        )) as words
+        )) as num_words
     from tasks
 )
 
@@ -29,7 +29,7 @@ select
     case
         when not second.matched then 'answered otherwise a second time'
         when second.reason is not null then 'not compared: ' || second.reason
-        when sized.words > $most_words then 'the answer has more than ' || $most_words || ' words'
+        when sized.num_words > $most_words then 'the answer has more than ' || $most_words || ' words'
     end as reason
 from tasks
 join sized using (task_id)
