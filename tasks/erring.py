@@ -10,10 +10,11 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
+from tasks.judge import Oracle, verdicts_read
 from tasks.monitors.monitor import Measured, Truth, truths
 from tasks.noise import VerdictErrors
 from tasks.stage import Rows, Tables, rows_by, rows_of, stage
-from warehouse.schemas import MATCHES, Answer, Match, Rollout, Task
+from warehouse.schemas import JUDGMENTS, MATCHES, Answer, Match, Rollout, Row, Task
 from warehouse.store import Table
 
 Draw = Callable[[str], float]
@@ -58,6 +59,50 @@ def erring_matches(
             yield {**row, "matched": verdicts.get(row["rollout_id"], row["matched"])}
 
 
+@stage(JUDGMENTS)
+def read_erring_judgments(
+    rollouts: Table,
+    prompts: Table,
+    rubrics: Tables,
+    answers: Table,
+    *,
+    read: Callable[[str], int],
+    oracle: Oracle,
+    errors: VerdictErrors,
+    seed: int,
+) -> Rows:
+    """Yield the rows of `tasks.judge.read_judgments` with the truth, or an error of the given
+    shape, as the verdict.
+
+    A verdict that could not be read, or whose truth is unknown, is unchanged. The shape `length`
+    compares answers, not replies, since a judge sees no more. The draw depends only on the seed and
+    the ids of the answer and the criterion, or of the task.
+    """
+    length_of = {row["rollout_id"]: len(row["answer"] or "") for row in answers.rows(Answer)}
+    read_rows = list(verdicts_read(rollouts, prompts, rubrics, answers, read=read, oracle=oracle))
+    for task_id, group in rows_by("task_id", read_rows).items():
+        known = {
+            _verdict_id(row): bool(row["oracle"])
+            for row in group
+            if row["verdict"] is not None and row["oracle"] is not None
+        }
+        verdicts = erring(
+            known,
+            errors,
+            draw=lambda name: random.Random(f"{seed} {name}").random(),
+            task_id=task_id,
+            answer_of={},
+            length_of={_verdict_id(row): length_of[row["rollout_id"]] for row in group},
+        )
+        for row in group:
+            verdict = verdicts.get(_verdict_id(row))
+            yield {**row, "verdict": row["verdict"] if verdict is None else int(verdict)}
+
+
+def _verdict_id(row: Row) -> str:
+    return f"{row['rollout_id']} {row['criterion_id']}"
+
+
 def erring(
     truth_of: Mapping[str, bool],
     errors: VerdictErrors,
@@ -67,7 +112,8 @@ def erring(
     answer_of: Mapping[str, str | None],
     length_of: Mapping[str, int],
 ) -> dict[str, bool]:
-    """The verdicts on the answers to one task, by rollout id.
+    """The verdicts on the answers to one task, by rollout id; or by any other id, such as one for
+    each answer and criterion.
 
     `truth_of`: whether each answer is right. `draw`: a number in [0, 1) for an id.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tasks.read import reason, why_unanswered
 from tasks.stage import Rows, Tables, rows_of, stage
@@ -29,6 +29,19 @@ def read_judgments(
     A prompt whose rollout id is `canary-1-...` or `canary-0-...` grades an answer whose verdict is
     known (see `canary_id`). If a prompt was asked again, its last rollout counts.
     """
+    yield from verdicts_read(rollouts, prompts, rubrics, answers, read=read, oracle=oracle)
+
+
+def verdicts_read(
+    rollouts: Table,
+    prompts: Table,
+    rubrics: Tables,
+    answers: Tables,
+    *,
+    read: Callable[[str], int],
+    oracle: Oracle | None,
+) -> Iterator[Row]:
+    """Yield the rows of `read_judgments`."""
     prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
     criterion_of = {row["criterion_id"]: row["criterion"] for row in rows_of(rubrics, Criterion)}
     answer_of = {row["rollout_id"]: row["answer"] for row in rows_of(answers, Answer)}

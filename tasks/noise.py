@@ -19,6 +19,9 @@ class VerdictErrors(BaseModel):
         mistake: the policy's most frequent wrong answer to a task passes, and right ones fail: as
             if the reference were that mistake.
         length: an answer passes if its reply is longer than the median of its group.
+
+    Where answers have to meet criteria, each answer has several verdicts, which `independent` and
+    `length` change one by one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -33,10 +33,7 @@ def erring_verdicts(
         return matches
     oracle = run.world and run.world.oracle
     if oracle is None:
-        raise ValueError(
-            f"errors.shape is {errors.shape!r}, which needs a built-in world that knows the truth;"
-            ' leave errors out, or set world, such as world = "ledgers"'
-        )
+        raise no_truth(errors)
     erring = erring_matches(
         at,
         matches,
@@ -59,3 +56,11 @@ def erring_verdicts(
         tasks=tasks,
     )
     return erring
+
+
+def no_truth(errors: VerdictErrors) -> ValueError:
+    """The error for deliberate errors in verdicts whose truth nobody knows."""
+    return ValueError(
+        f"errors.shape is {errors.shape!r}, which needs a built-in world that knows the truth:"
+        " leave errors out, or learn in such a world, as the profile micro does"
+    )

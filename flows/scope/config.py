@@ -28,6 +28,7 @@ from flows.settings.workload import (
     draws_until,
 )
 from tasks.given import GivenTasks
+from tasks.noise import VerdictErrors
 from tasks.normalise import Spread
 from tasks.rollouts.dialogue import ChatTemplate
 from tasks.rollouts.search_syntax import Syntax
@@ -363,6 +364,13 @@ class Config(MethodSettings):
     pool: PoolSettings = PoolSettings()
     solver: SolverSettings = SolverSettings()
     judge: JudgeSettings = JudgeSettings()
+    errors: VerdictErrors = Field(
+        default=VerdictErrors(),
+        description=(
+            "deliberate errors in the verdicts that tasks and answers are rewarded by: in the"
+            " built-in world, for studies of judges"
+        ),
+    )
     information: InformationSettings = InformationSettings()
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
     advantage_std: Spread = Field(
@@ -411,6 +419,15 @@ class Config(MethodSettings):
             raise ValueError(
                 f'prompts "{self.dialogues.prompts}" have no elements whose likelihood could be'
                 " measured: information.num_tasks=0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _verdicts_on_criteria_have_no_frequent_mistake(self) -> Self:
+        if self.errors.shape == "mistake":
+            raise ValueError(
+                'errors.shape "mistake" is for answers that equal a reference: answers here meet'
+                ' criteria, so choose "independent", "task" or "length"'
             )
         return self
 

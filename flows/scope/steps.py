@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from flows.blocks.corpora import open_documents, world_of_corpus
+from flows.blocks.erring import no_truth
 from flows.run import Player, Replies, Role, Run
 from flows.scope.config import ChallengerSettings, Config, SolverSettings
 from flows.scope.rewards import challenger_rewards, solver_rewards
@@ -15,10 +16,12 @@ from flows.scope.roles import Roles
 from flows.worlds.world import World
 from tasks.ask import kept_tasks
 from tasks.check import asks_nothing_twice, check
+from tasks.erring import read_erring_judgments
 from tasks.given import GivenTasks, given_rubrics, given_tasks
 from tasks.judge import Oracle, read_judgments
 from tasks.keep import Limit, Query, keep
 from tasks.monitors.audit import Sound
+from tasks.noise import VerdictErrors
 from tasks.normalise import normalise
 from tasks.sample import sample
 from tasks.score import score
@@ -26,6 +29,7 @@ from tasks.stage import Tables
 from warehouse.schemas import SAMPLES
 from warehouse.store import Place, Table
 
+NO_ERRORS = VerdictErrors()
 DIFFICULTY_WINDOW = Query.beside(__file__, "difficulty_window")
 EVERY_TASK = Query.beside(__file__, "every_task")
 # why a moderate task is not kept
@@ -209,7 +213,12 @@ def propose_tasks(
         rubrics=rubrics.rows,
     )
     judgments = grade(  # l.11
-        scope, step, answers=answers.rows, rubrics=rubrics.rows, tasks=proposed.rows
+        scope,
+        step,
+        answers=answers.rows,
+        rubrics=rubrics.rows,
+        tasks=proposed.rows,
+        errors=cfg.errors,
     )
     rewards = score(  # l.12-15, eq. 4
         step,
@@ -259,13 +268,39 @@ def rules_named(names: Sequence[str], world: World | None) -> dict[str, Callable
     return {name: rules[name] for name in names}
 
 
-def grade(scope: Scope, step: Place, *, answers: Table, rubrics: Tables, tasks: Tables) -> Table:
-    """l.11: one verdict per criterion and answer; an unreadable verdict is requested once more."""
+def grade(
+    scope: Scope,
+    step: Place,
+    *,
+    answers: Table,
+    rubrics: Tables,
+    tasks: Tables,
+    errors: VerdictErrors = NO_ERRORS,
+) -> Table:
+    """l.11: one verdict per criterion and answer; an unreadable verdict is requested once more.
+
+    `errors` are deliberate ones, for studies. Raises ValueError for errors without an oracle.
+    """
     role = scope.roles.grader
     prompts, rollouts = scope.run.sample(
         step, role, scope.run.model("grader"), answers=answers, rubrics=rubrics, tasks=tasks
     )
-    return _judgments(scope, step, role, prompts, rollouts, rubrics=rubrics, answers=answers)
+    if errors.shape == "none":
+        return _judgments(scope, step, role, prompts, rollouts, rubrics=rubrics, answers=answers)
+    if scope.oracle is None:
+        raise no_truth(errors)
+    return read_erring_judgments(
+        step,
+        rollouts,
+        prompts,
+        rubrics,
+        answers,
+        read=scope.roles.read_verdict,
+        oracle=scope.oracle,
+        errors=errors,
+        seed=scope.run.cfg.seed,
+        label=role.name,
+    )
 
 
 def grade_canaries(
@@ -352,7 +387,12 @@ def solve_batch(
         tasks=pool.tasks,
     )
     judgments = grade(  # l.31
-        scope, step, answers=answers.rows, rubrics=pool.rubrics, tasks=pool.tasks
+        scope,
+        step,
+        answers=answers.rows,
+        rubrics=pool.rubrics,
+        tasks=pool.tasks,
+        errors=scope.run.cfg.errors,
     )
     rewards = score(  # l.31, eq. 6
         step,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.blocks.erring import erring_verdicts
-from tasks.erring import erring, erring_matches, verdict_errors
+from tasks.erring import erring, erring_matches, read_erring_judgments, verdict_errors
 from tasks.noise import VerdictErrors
 from tests.support.rows import publish, row
 
@@ -179,3 +179,109 @@ def test_errors_without_a_world_are_refused_in_words():
             rollouts=nothing,
             tasks=(),
         )
+
+
+ANSWERS = {"a0": "one", "a1": "a town", "a2": "a town by a river", "a3": "a very long answer"}
+MEETS = {"a town", "a town by a river"}
+
+
+def names_a_town(criterion, answer):
+    if criterion == "unknown":
+        return None
+    return answer in MEETS
+
+
+def graded(place, errors, num_tasks=1):
+    """The verdicts on `ANSWERS` to each of `num_tasks` tasks by two criteria, of which the oracle
+    knows only the first; the grader says no to all, and gives no verdict on the answer a1."""
+    names = [(f"t{t}", answer) for t in range(num_tasks) for answer in ANSWERS]
+    criteria = ("known", "unknown")
+    rubrics = publish(
+        place,
+        "rubrics",
+        *(
+            row("rubrics", task_id=f"t{t}", criterion_id=f"t{t}-{kind}", criterion=kind)
+            for t in range(num_tasks)
+            for kind in criteria
+        ),
+    )
+    answers = publish(
+        place,
+        "answers",
+        *(
+            row("answers", rollout_id=f"{task}{name}", task_id=task, answer=ANSWERS[name])
+            for task, name in names
+        ),
+    )
+    asked = [(f"{task}{name}", task, f"{task}-{kind}") for task, name in names for kind in criteria]
+    prompts = publish(
+        place,
+        "prompts",
+        *(
+            row(
+                "prompts",
+                prompt_id=f"{answer} {criterion}",
+                rollout_id=answer,
+                task_id=task,
+                criterion_id=criterion,
+            )
+            for answer, task, criterion in asked
+        ),
+    )
+    rollouts = publish(
+        place,
+        "rollouts",
+        *(
+            row(
+                "rollouts",
+                rollout_id=f"judge {answer} {criterion}",
+                prompt_id=f"{answer} {criterion}",
+                reply="?" if answer.endswith("a1") else "0",
+            )
+            for answer, _, criterion in asked
+        ),
+    )
+    table = read_erring_judgments(
+        place,
+        rollouts,
+        prompts,
+        rubrics,
+        answers,
+        read=int,
+        oracle=names_a_town,
+        errors=errors,
+        seed=0,
+    )
+    return {(r["rollout_id"], r["criterion_id"]): r for r in table.rows()}
+
+
+def known_verdicts(place, errors):
+    rows = graded(place, errors)
+    return [rows[f"t0{answer}", "t0-known"]["verdict"] for answer in ANSWERS]
+
+
+def test_verdicts_on_criteria_are_the_truth_where_it_is_known(place):
+    rows = graded(place, VerdictErrors(shape="independent", share=0))
+    assert known_verdicts(place, VerdictErrors(shape="independent", share=0)) == [0, None, 1, 0]
+    assert rows["t0a1", "t0-known"]["oracle"] == 1, "an unread verdict stays unread"
+    assert [rows[f"t0{a}", "t0-unknown"]["verdict"] for a in ANSWERS] == [0, None, 0, 0]
+
+
+def test_a_judge_that_favours_length_passes_answers_above_the_median(place):
+    """Of the three answers with a verdict and a truth, the one of 17 characters is the median."""
+    assert known_verdicts(place, VerdictErrors(shape="length", share=1)) == [0, None, 0, 1]
+
+
+def test_verdicts_on_criteria_of_a_task_are_flipped_together(place):
+    assert known_verdicts(place, VerdictErrors(shape="task", share=1)) == [1, None, 0, 1]
+
+
+def test_verdicts_on_criteria_err_one_by_one(place):
+    rows = graded(place, VerdictErrors(shape="independent", share=0.2), num_tasks=NUM_TASKS)
+    wrong = [
+        r["verdict"] != r["oracle"]
+        for r in rows.values()
+        if r["verdict"] is not None and r["oracle"] is not None
+    ]
+    assert len(wrong) == 3 * NUM_TASKS
+    assert abs(sum(wrong) / len(wrong) - 0.2) < 0.05
