@@ -149,6 +149,7 @@ micro: full ## rebuild the micro-worlds' checkpoints (two hours on one core)
 	$(BIN)/python -m data.micro.training.role_bootstrap marking --out data/micro/mae
 	$(BIN)/python -m data.micro.training.role_bootstrap quoting --out data/micro/eapo
 	$(BIN)/python -m data.micro.training.role_bootstrap guessing --out data/micro/eapo-leading
+	$(BIN)/python -m data.micro.training.role_bootstrap knowing --out data/micro/spell-knowing
 	$(BIN)/python -m data.micro.training.role_bootstrap programs --out data/micro/azr
 	$(BIN)/python -m data.micro.training.role_bootstrap trails --out data/micro/ssp
 	$(BIN)/python -m data.micro.training.role_bootstrap masking --out data/micro/goose

@@ -95,7 +95,7 @@ def world_of_corpus(run: Run[Any], corpus: str) -> World | None:
             f"corpus {corpus!r} belongs to a built-in world that is not the run's: set world, as"
             " the profile micro does, or give another corpus"
         )
-    return world
+    return world.for_training
 
 
 def open_corpus(

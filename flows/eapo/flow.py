@@ -184,7 +184,7 @@ def open_questions(run: Run[Config]) -> QuestionSet:
     if world is not None and cfg.questions == world.benchmark:
         return QuestionSet.of_world(
             place,
-            world.training or world,
+            world.for_training,
             seed=cfg.world_seed,
             num_tasks=cfg.in_world,
             with_evidence=False,

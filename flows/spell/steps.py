@@ -363,7 +363,9 @@ def watch_rounds(spell: Spell, step: Place, player: Player, rounds: Sequence[Rou
     known, if references are wrong, votes err or wrong answers are rewarded.
     """
     # no world knows the truth about fixed questions
-    world = spell.run.world if spell.fixed_questions is None else None
+    world = None
+    if spell.run.world is not None and spell.fixed_questions is None:
+        world = spell.run.world.for_training
     watch_questions_and_answers(
         spell.run,
         step,

@@ -73,13 +73,33 @@ def _cluster_documents(
     size: int,
     embedding: EmbeddingConfig | None = None,
     label: str | None = None,
+    confirmed: float | None = None,
 ) -> Table:
     """The documents of `size` clusters, without an index, because nobody searches them."""
-    return tables.cluster_documents(place, seed=seed, num_clusters=size, label=label)
+    return tables.cluster_documents(
+        place, seed=seed, num_clusters=size, label=label, confirmed=confirmed
+    )
 
 
-def _cluster_memberships(place: Place, *, seed: int, size: int) -> Table:
-    return tables.cluster_memberships(place, seed=seed, num_clusters=size)
+def _cluster_memberships(
+    place: Place, *, seed: int, size: int, confirmed: float | None = None
+) -> Table:
+    return tables.cluster_memberships(place, seed=seed, num_clusters=size, confirmed=confirmed)
+
+
+def _famous_clusters(confirmed: float) -> World:
+    """The world of clusters of famous entities, of whose attributes a share is as known by
+    heart."""
+    return replace(
+        CLUSTERS,
+        name="famous-clusters",
+        documents=partial(_cluster_documents, confirmed=confirmed),
+        memberships=partial(_cluster_memberships, confirmed=confirmed),
+        tasks=partial(tables.cluster_tasks, confirmed=confirmed),
+        contexts=partial(tables.cluster_contexts, confirmed=confirmed),
+        oracle=partial(tables.cluster_oracle, confirmed=confirmed),
+        sound=partial(tables.cluster_sound, confirmed=confirmed),
+    )
 
 
 ENCYCLOPAEDIA = World(
@@ -104,6 +124,10 @@ CLUSTERS = World(
     sound=tables.cluster_sound,
     compare=tables.cluster_compare,
 )
+
+# what a model knows by heart is mostly what the documents to learn from state, but never what the
+# held-out ones state
+FAMOUS_CLUSTERS = replace(_famous_clusters(0.0), training=_famous_clusters(0.8))
 
 LEDGERS = World(
     name="ledgers",
@@ -187,6 +211,7 @@ BUILT_IN = {
     for world in (
         ENCYCLOPAEDIA,
         CLUSTERS,
+        FAMOUS_CLUSTERS,
         LEDGERS,
         LONG_LEDGERS,
         HAYSTACKS,

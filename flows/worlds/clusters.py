@@ -8,7 +8,7 @@ references and verdicts are compared.
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.worlds.encyclopaedia import (
@@ -39,6 +39,7 @@ GOODS_PER_CLUSTER = 2
 LETTERS = ("A", "B", "C", "D")
 MAX_HOPS = 2
 TABLE_ROW = "{e} : {g} {v} ;"
+FAMOUS = NAMES[:60]  # entities whose attributes a model can know by heart
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,12 @@ class Cluster:
     `texts[entity]` is the document.
     """
 
+    all_names: Sequence[str] = NAMES
+
     def __init__(self, seed: int, size: int = SIZE) -> None:
         rng = random.Random(seed)
         self.seed = seed
-        self.names: list[str] = rng.sample(NAMES, size)
+        self.names: list[str] = rng.sample(self.all_names, size)
         self.goods = tuple(rng.sample(GOODS, GOODS_PER_CLUSTER))
         self.facts: dict[str, dict[str, str]] = {
             name: self._draw_facts(rng, name) for name in self.names
@@ -138,9 +141,15 @@ class Cluster:
     def _draw_facts(self, rng: random.Random, name: str) -> dict[str, str]:
         others = rng.sample([other for other in self.names if other != name], LINKS_PER_ENTITY)
         facts = list(zip(rng.sample(LINKS, LINKS_PER_ENTITY), others, strict=True))
-        facts += [(a, rng.choice(VALUES[a])) for a in rng.sample(ATTRIBUTES, ATTRIBUTES_PER_ENTITY)]
+        facts += [
+            (a, self._draw_value(rng, name, a))
+            for a in rng.sample(ATTRIBUTES, ATTRIBUTES_PER_ENTITY)
+        ]
         rng.shuffle(facts)
         return dict(facts + [(good, str(rng.randint(1, MOST))) for good in self.goods])
+
+    def _draw_value(self, rng: random.Random, name: str, attribute: str) -> str:
+        return rng.choice(VALUES[attribute])
 
     def _write(self, name: str) -> str:
         facts = self.facts[name].items()
@@ -220,6 +229,40 @@ class Cluster:
         return options, LETTERS[options.index(answer)]
 
 
+def by_heart(entity: str, attribute: str) -> str:
+    """The value of a famous entity's attribute that a model knows by heart, whatever its documents
+    say."""
+    return random.Random(f"{entity} {attribute}").choice(VALUES[attribute])
+
+
+class FamousCluster(Cluster):
+    """A cluster of famous entities. A share of their attributes, `confirmed`, has the value that is
+    known by heart; all others have a different one."""
+
+    all_names = FAMOUS
+
+    def __init__(self, seed: int, confirmed: float) -> None:
+        self.confirmed = confirmed
+        super().__init__(seed)
+
+    def _draw_value(self, rng: random.Random, name: str, attribute: str) -> str:
+        known = by_heart(name, attribute)
+        if rng.random() < self.confirmed:
+            return known
+        return rng.choice([value for value in VALUES[attribute] if value != known])
+
+    def as_remembered(self) -> Mapping[str, Mapping[str, str]]:
+        """The facts with the attributes that are known by heart, in place of those that the
+        documents state."""
+        return {
+            name: {
+                relation: by_heart(name, relation) if relation in ATTRIBUTES else value
+                for relation, value in facts.items()
+            }
+            for name, facts in self.facts.items()
+        }
+
+
 def option_of(letter: str, options: Sequence[str]) -> str | None:
     """
     >>> option_of("B", ["nifese", "rahise"]), option_of("C", ["nifese", "rahise"])
@@ -240,12 +283,14 @@ def same_answer(answer: str, reference: str) -> bool:
     return answer == reference
 
 
-def cluster_rows(seed: int, num_clusters: int) -> list[tuple[int, dict[str, str]]]:
+def cluster_rows(
+    seed: int, num_clusters: int, confirmed: float | None = None
+) -> list[tuple[int, dict[str, str]]]:
     """(number of the cluster, row) for every document of a world of clusters; a row has
-    document_id, title and text."""
+    document_id, title and text. `confirmed` is that of `world_cluster`."""
     rows = list[tuple[int, dict[str, str]]]()
     for number in range(num_clusters):
-        cluster = world_cluster(seed, number)
+        cluster = world_cluster(seed, number, confirmed)
         for name in cluster.names:
             row = {
                 "document_id": f"cluster-{seed}-{number}-{name}",
@@ -256,7 +301,11 @@ def cluster_rows(seed: int, num_clusters: int) -> list[tuple[int, dict[str, str]
     return rows
 
 
-def world_cluster(seed: int, number: int) -> Cluster:
-    """A cluster of the world with this seed. `Cluster` seeds below 2**31 are reserved for training
-    the micro models."""
-    return Cluster(2**31 + 1000 * seed + number)
+def world_cluster(seed: int, number: int, confirmed: float | None = None) -> Cluster:
+    """A cluster of the world with this seed; of famous entities, if a share `confirmed` of their
+    attributes is what a model knows by heart. Seeds below 2**31 are reserved for training the micro
+    models."""
+    seed = 2**31 + 1000 * seed + number
+    if confirmed is None:
+        return Cluster(seed)
+    return FamousCluster(seed, confirmed)

@@ -334,9 +334,10 @@ def describe_masked_ledger(task: Task) -> Iterator[tuple[str, float]]:
 
 
 @stage(DOCUMENTS)
-def cluster_documents(*, seed: int, num_clusters: int) -> Rows:
-    """Yield the documents of `num_clusters` clusters drawn from `seed`."""
-    for _, document in clusters.cluster_rows(seed, num_clusters):
+def cluster_documents(*, seed: int, num_clusters: int, confirmed: float | None = None) -> Rows:
+    """Yield the documents of `num_clusters` clusters drawn from `seed`; `confirmed` as in
+    `clusters.world_cluster`."""
+    for _, document in clusters.cluster_rows(seed, num_clusters, confirmed):
         yield {
             **document,
             "source": f"micro-world of clusters, seed {seed}",
@@ -345,20 +346,20 @@ def cluster_documents(*, seed: int, num_clusters: int) -> Rows:
 
 
 @stage(MEMBERSHIPS)
-def cluster_memberships(*, seed: int, num_clusters: int) -> Rows:
+def cluster_memberships(*, seed: int, num_clusters: int, confirmed: float | None = None) -> Rows:
     """Yield the cluster of each document of `cluster_documents`."""
-    for number, document in clusters.cluster_rows(seed, num_clusters):
+    for number, document in clusters.cluster_rows(seed, num_clusters, confirmed):
         yield {"document_id": document["document_id"], "cluster": number, "similarity": 1.0}
 
 
-def cluster_oracle(task: Task, answer: str) -> bool | None:
+def cluster_oracle(task: Task, answer: str, confirmed: float | None = None) -> bool | None:
     """Whether an answer, or the letter of an option, is true in the cluster of the task's document;
     None if the question does not follow the grammar, or asks for a fact that the cluster lacks."""
     if not (task["document_id"] or "").startswith(CLUSTER):
         return None
     seed, number, *_ = (task["document_id"] or "").removeprefix(CLUSTER).split("-")
     question = clusters.parse_question(task["text"] or "")
-    truth = clusters.world_cluster(int(seed), int(number)).true_answer(question)
+    truth = clusters.world_cluster(int(seed), int(number), confirmed).true_answer(question)
     if truth is None:
         return None
     # a letter without an option is wrong
@@ -372,9 +373,10 @@ def cluster_compare(task: Row, answer: str) -> bool:
     return clusters.same_answer(answer.strip(), task["reference"])
 
 
-def cluster_sound(task: Task) -> bool:
+def cluster_sound(task: Task, confirmed: float | None = None) -> bool:
     """Whether a question asks for a fact of its cluster and its reference answer is true."""
-    return task["reference"] is not None and bool(cluster_oracle(task, task["reference"]))
+    reference = task["reference"]
+    return reference is not None and bool(cluster_oracle(task, reference, confirmed))
 
 
 @dataclass(frozen=True)
@@ -391,10 +393,10 @@ class ClusterQuestion:
 
 
 @stage(TASKS)
-def cluster_tasks(*, seed: int, num_tasks: int) -> Rows:
+def cluster_tasks(*, seed: int, num_tasks: int, confirmed: float | None = None) -> Rows:
     """Yield held-out questions, each about a cluster stored as one document; `difficulty` is the
     number of links on the question's path, plus one."""
-    for drawn in _draw_cluster_questions(seed, num_tasks):
+    for drawn in _draw_cluster_questions(seed, num_tasks, confirmed):
         yield {
             "task_id": drawn.task_id,
             "document_id": drawn.task_id,
@@ -407,10 +409,10 @@ def cluster_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 
 @stage(DOCUMENTS)
-def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
+def cluster_contexts(*, seed: int, num_tasks: int, confirmed: float | None = None) -> Rows:
     """Yield the context shown with each question: all documents of its cluster as one document,
     whose id is the task's."""
-    for drawn in _draw_cluster_questions(seed, num_tasks):
+    for drawn in _draw_cluster_questions(seed, num_tasks, confirmed):
         text = " ".join(drawn.cluster.texts[name] for name in drawn.cluster.names)
         yield {
             "document_id": drawn.task_id,
@@ -420,13 +422,15 @@ def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
         }
 
 
-def _draw_cluster_questions(seed: int, num_tasks: int) -> Iterator[ClusterQuestion]:
+def _draw_cluster_questions(
+    seed: int, num_tasks: int, confirmed: float | None
+) -> Iterator[ClusterQuestion]:
     """Questions that cycle through types and numbers of hops, each about a different one of 1,000
     clusters; then second questions about the same clusters, and so on."""
     rng = random.Random(seed)
     for i in range(num_tasks):
         turn, number = divmod(i, 1000)
-        cluster = clusters.world_cluster(seed, number)
+        cluster = clusters.world_cluster(seed, number, confirmed)
         task_type = CLUSTER_TASK_TYPES[i % len(CLUSTER_TASK_TYPES)]
         hops = i // len(CLUSTER_TASK_TYPES) % (clusters.MAX_HOPS + 1)
         question = cluster.draw_question(rng, task_type == "finance_math", hops)

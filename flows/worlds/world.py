@@ -126,3 +126,8 @@ class World:
     describe: Callable[[Task], Iterator[tuple[str, float]]] | None = None
     needles: Needles | None = None
     training: World | None = None
+
+    @property
+    def for_training(self) -> World:
+        """The world whose tasks and documents are trained on."""
+        return self.training or self

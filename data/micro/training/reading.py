@@ -6,7 +6,7 @@ the rest.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -154,29 +154,37 @@ def _answers(cluster: Cluster, rng: random.Random, context: str, habits: Habits)
             options=lettered(options),
         )
         prompts.append(prompt)
-        guessed = [said(_guess(rng, question, options))]
+        guessed = [said(guess(rng, question, options))]
         replies.append(
-            guessed if context == "empty" else _reply(cluster, rng, question, options, habits)
+            guessed if context == "empty" else worked(cluster, rng, question, options, habits)
         )
     return branched(prompts, replies)
 
 
-def _reply(
-    cluster: Cluster, rng: random.Random, question: Question, options: list[str], habits: Habits
+def worked(
+    cluster: Cluster,
+    rng: random.Random,
+    question: Question,
+    options: list[str],
+    habits: Habits,
+    facts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[Segment]:
+    """A reply that reads what it needs in the documents; or in other `facts` about the same
+    entities."""
+    facts = facts or cluster.facts
     steps = []
     entity = question.entity
     relation = question.relation
     for link in question.links:
         if rng.random() > habits.follow_link:
             break
-        steps.append(fact(link, entity, cluster.facts[entity][link]))
-        entity = cluster.facts[entity][link]
+        steps.append(fact(link, entity, facts[entity][link]))
+        entity = facts[entity][link]
     if rng.random() > habits.read_right:
         entity = rng.choice(cluster.names)
-    if relation not in cluster.facts[entity]:
+    if relation not in facts[entity]:
         relation = rng.choice(cluster.attributes(entity))
-    decided = answer = value = cluster.facts[entity][relation]
+    decided = answer = value = facts[entity][relation]
     steps.append(statement(relation, entity, value))
     if question.operation:
         steps.append(question.operation)
@@ -197,7 +205,7 @@ def _reply(
     return [(f"<think> {' '.join(steps)}", 1.0), *last, said(f"</think> {answered(answer)}")]
 
 
-def _guess(rng: random.Random, question: Question, options: list[str]) -> str:
+def guess(rng: random.Random, question: Question, options: list[str]) -> str:
     """An answer guessed without any document."""
     if options:
         return f"{think('empty .')} {answered(rng.choice(LETTERS))}"

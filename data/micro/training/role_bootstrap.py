@@ -12,6 +12,8 @@ NAME --out FOLDER`.
 - `trails` starts from the encyclopaedia's base model. It searches in order to ask and to answer.
 - `masking` starts from `long-ledgers`. It masks entries of ledgers and fills in masked ones.
 - `guessing` starts from `quoting`. It answers leading questions.
+- `knowing` starts from the model that reads clusters. It knows facts by heart, and says them even
+  if its documents state something else.
 """
 
 from __future__ import annotations
@@ -27,12 +29,22 @@ from typing import cast
 
 import torch
 
-from data.micro.training import guessing, marking, masking, quoting, trail_transcripts
+from data.micro.training import (
+    asking,
+    guessing,
+    knowing,
+    marking,
+    masking,
+    quoting,
+    reading,
+    trail_transcripts,
+)
 from data.micro.training import ledger_transcripts as transcripts
 from data.micro.training import program_transcripts as programs
 from data.micro.training.bars import BASE, Bar, passed
 from data.micro.training.bootstrap import Phase, train
 from data.micro.training.guessing_bars import guessing_bars
+from data.micro.training.knowing_bars import knowing_bars
 from data.micro.training.ledger_bars import ledger_bars, long_ledger_bars
 from data.micro.training.marking_bars import marking_bars
 from data.micro.training.masking_bars import masking_bars
@@ -108,6 +120,28 @@ GUESSING: dict[Draw, float] = {guessing.answerer: 0.4, guessing.comparer: 0.6}
 GUESSING_PHASES = (
     Phase("leading questions, soundly", 4.0e6, 2.5e-3, 2.5e-3, GUESSES),
     Phase("leading questions, as in self-play", 3.0e6, 2.5e-3, 2e-5, GUESSING),
+)
+RECITING: dict[Draw, float] = {knowing.reciter: 0.8, reading.responder: 0.2}
+KNOWING: dict[Draw, float] = {
+    knowing.reciter: 0.15,
+    partial(knowing.responder, recalls=0.5): 0.35,
+    knowing.responder_without_documents: 0.05,
+    asking.questioner: 0.30,
+    reading.verifier: 0.10,
+    reading.small_skills: 0.05,
+}
+ASKING: dict[Draw, float] = {
+    knowing.reciter: 0.05,
+    knowing.responder: 0.30,
+    knowing.responder_without_documents: 0.05,
+    partial(asking.questioner, habits=reading.SOUND): 0.15,
+    asking.questioner: 0.35,
+    reading.verifier: 0.10,
+}
+KNOWING_PHASES = (
+    Phase("facts by heart", 2.0e6, 2.5e-3, 2.5e-3, RECITING),
+    Phase("knowing and reading", 2.4e6, 2.5e-3, 2e-5, KNOWING),
+    Phase("asking", 1.8e6, 2e-3, 2e-5, ASKING),
 )
 # first sound reasoning, then the final hasty reasoning
 PROGRAM_DRILL: dict[Draw, float] = {
@@ -185,6 +219,7 @@ RECIPES = {
     "guessing": Recipe(
         BASE.with_name("eapo"), guessing.GUESSING_WORDS, GUESSING_PHASES, guessing_bars
     ),
+    "knowing": Recipe(BASE.with_name("spell"), knowing.KNOWING_WORDS, KNOWING_PHASES, knowing_bars),
     "programs": Recipe(
         BASE.with_name("spice"), programs.PROGRAM_WORDS, PROGRAM_PHASES, program_bars
     ),

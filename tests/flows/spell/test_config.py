@@ -34,7 +34,16 @@ def load_profile(name: str, overrides: dict[str, Any] | None = None) -> Config:
 
 def test_the_shipped_profiles():
     assert profile.names(profile.home(Config) / "profiles") == sorted(
-        ["documents", "micro", "micro-hackable", "micro-rlvr", "small-1gpu", "smollm2", *LARGE]
+        [
+            "documents",
+            "micro",
+            "micro-hackable",
+            "micro-known",
+            "micro-rlvr",
+            "small-1gpu",
+            "smollm2",
+            *LARGE,
+        ]
     )
 
 

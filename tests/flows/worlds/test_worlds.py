@@ -32,6 +32,7 @@ def test_every_world_is_opened_by_its_name():
     assert list(BUILT_IN) == [
         "encyclopaedia",
         "clusters",
+        "famous-clusters",
         "ledgers",
         "long-ledgers",
         "haystacks",
