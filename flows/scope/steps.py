@@ -54,13 +54,15 @@ class Scope:
         """A run's roles over the corpus that its configuration names: documents of the built-in
         world, with its oracles, or real ones.
 
-        Raises ValueError if there is no such corpus, or if the built-in world has no tasks with
-        rubrics.
+        Raises ValueError if there is no such corpus, if the built-in world has no tasks with
+        rubrics, or if verdicts are to err but nobody knows the truth.
         """
         cfg = run.cfg
         world = world_of_corpus(run, cfg.corpus)
         if world is not None:
             return cls.over_world(run, world, run.place, cfg.world_seed, cfg.corpus_documents)
+        if cfg.errors.shape != "none":
+            raise no_truth(cfg.errors)
         return cls(run, Roles(cfg), open_documents(run.place, cfg.corpus, cfg.embedding), None)
 
     @classmethod
@@ -279,7 +281,7 @@ def grade(
 ) -> Table:
     """l.11: one verdict per criterion and answer; an unreadable verdict is requested once more.
 
-    `errors` are deliberate ones, for studies. Raises ValueError for errors without an oracle.
+    `errors` are deliberate ones, for studies; they need an oracle.
     """
     role = scope.roles.grader
     prompts, rollouts = scope.run.sample(
@@ -287,8 +289,7 @@ def grade(
     )
     if errors.shape == "none":
         return _judgments(scope, step, role, prompts, rollouts, rubrics=rubrics, answers=answers)
-    if scope.oracle is None:
-        raise no_truth(errors)
+    assert scope.oracle is not None, "a corpus without the truth is refused at the start"
     return read_erring_judgments(
         step,
         rollouts,

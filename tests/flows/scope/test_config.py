@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from flows.run import Run
 from flows.runtime.record import differences, last_request, save_request
 from flows.runtime.request import Request
 from flows.scope.config import Config
 from flows.scope.readers import PRIORITIES
 from flows.scope.roles import Roles
-from flows.scope.steps import warmed_up
+from flows.scope.steps import Scope, warmed_up
 from flows.settings import profile
 from tasks.rollouts.search_syntax import stop_strings
 from warehouse.table import Damaged
@@ -453,3 +454,17 @@ def test_a_challenger_that_is_never_trained_is_not_planned(frozen_after, trained
     cfg = profile.load(Config, "qwen3-8b-6gpu", {"challenger.frozen_after": frozen_after})
     updates = [step.update.settings for step in cfg.workload().steps if step.update is not None]
     assert (cfg.challenger.update in updates) is trained
+
+
+def test_verdicts_err_on_purpose_only_where_the_truth_is_known(place):
+    errors = {"errors.shape": "length", "errors.share": 0.4}
+    in_world = Scope.prepare(Run(profile.load(Config, "micro", errors), place))
+    assert in_world.oracle is not None
+    real = profile.load(Config, "micro", {**errors, "corpus": "a/folder"})
+    with pytest.raises(ValueError, match="needs a built-in world that knows the truth"):
+        Scope.prepare(Run(real, place))
+
+
+def test_verdicts_on_criteria_have_no_most_frequent_mistake():
+    with pytest.raises(ValueError, match='choose "independent", "task" or "length"'):
+        profile.load(Config, "micro", {"errors.shape": "mistake", "errors.share": 0.4})
