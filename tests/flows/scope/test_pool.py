@@ -27,7 +27,7 @@ NINE = {
 }
 
 
-def _over_nine_documents(folder: Path) -> dict[str, object]:
+def over_nine_documents(folder: Path) -> dict[str, object]:
     """Settings of a run over nine documents, which are written to `folder`."""
     texts = [
         f"{t} has a lighthouse, a founder, a river and a bridge that all of {t} is proud of."
@@ -44,7 +44,7 @@ def _over_nine_documents(folder: Path) -> dict[str, object]:
 def pools(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Pool]:
     """By the number of batches that may be drawn at once."""
     folder: Path = tmp_path_factory.mktemp("pool")
-    own = _over_nine_documents(folder)
+    own = over_nine_documents(folder)
     store = Store(folder / "store")
     with pytest.MonkeyPatch.context() as patch:
         perform(Script(say), patch)
@@ -93,7 +93,7 @@ def test_a_pool_begins_behind_the_documents_of_earlier_ones_whatever_the_limit_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     perform(Script(say), monkeypatch)
-    own = _over_nine_documents(tmp_path)
+    own = over_nine_documents(tmp_path)
     store = Store(tmp_path / "store")
 
     def drawn(most: int) -> list[list[str]]:
@@ -116,7 +116,7 @@ def test_a_branch_draws_behind_the_documents_of_the_run_that_it_branches_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     perform(Script(say), monkeypatch)
-    own = _over_nine_documents(tmp_path)
+    own = over_nine_documents(tmp_path)
     store = Store(tmp_path / "store")
     whole = _collect(store, {**own, "pool.batches_at_once": 2}, "whole")
     branch = {"branch": {"run": "whole", "iteration": 1}, "iterations": 2}
