@@ -541,7 +541,7 @@ def test_help_names_every_flow_and_the_version_is_told() -> None:
 
 def test_help_of_study_names_every_study() -> None:
     told = CliRunner().invoke(cli.main, ["study", "--help"], terminal_width=200).output
-    words = set(re.findall(r"\w+", told))
+    words = set(re.findall(r"[\w-]+", told))
     assert {*STUDIES, "phase"} <= words
 
 
