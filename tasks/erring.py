@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from tasks.judge import Oracle, verdicts_read
+from tasks.judge import Oracle, judgment_rows
 from tasks.monitors.monitor import Measured, Truth, truths
 from tasks.noise import VerdictErrors
 from tasks.stage import Rows, Tables, rows_by, rows_of, stage
@@ -79,7 +79,7 @@ def read_erring_judgments(
     the ids of the answer and the criterion, or of the task.
     """
     length_of = {row["rollout_id"]: len(row["answer"] or "") for row in answers.rows(Answer)}
-    read_rows = list(verdicts_read(rollouts, prompts, rubrics, answers, read=read, oracle=oracle))
+    read_rows = list(judgment_rows(rollouts, prompts, rubrics, answers, read=read, oracle=oracle))
     for task_id, group in rows_by("task_id", read_rows).items():
         known = {
             _verdict_id(row): bool(row["oracle"])

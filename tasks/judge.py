@@ -29,10 +29,10 @@ def read_judgments(
     A prompt whose rollout id is `canary-1-...` or `canary-0-...` grades an answer whose verdict is
     known (see `canary_id`). If a prompt was asked again, its last rollout counts.
     """
-    yield from verdicts_read(rollouts, prompts, rubrics, answers, read=read, oracle=oracle)
+    yield from judgment_rows(rollouts, prompts, rubrics, answers, read=read, oracle=oracle)
 
 
-def verdicts_read(
+def judgment_rows(
     rollouts: Table,
     prompts: Table,
     rubrics: Tables,

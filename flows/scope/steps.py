@@ -287,20 +287,8 @@ def grade(
     prompts, rollouts = scope.run.sample(
         step, role, scope.run.model("grader"), answers=answers, rubrics=rubrics, tasks=tasks
     )
-    if errors.shape == "none":
-        return _judgments(scope, step, role, prompts, rollouts, rubrics=rubrics, answers=answers)
-    assert scope.oracle is not None, "a corpus without the truth is refused at the start"
-    return read_erring_judgments(
-        step,
-        rollouts,
-        prompts,
-        rubrics,
-        answers,
-        read=scope.roles.read_verdict,
-        oracle=scope.oracle,
-        errors=errors,
-        seed=scope.run.cfg.seed,
-        label=role.name,
+    return _judgments(
+        scope, step, role, prompts, rollouts, rubrics=rubrics, answers=answers, errors=errors
     )
 
 
@@ -323,9 +311,14 @@ def _judgments(
     *,
     rubrics: Tables,
     answers: Tables,
+    errors: VerdictErrors = NO_ERRORS,
 ) -> Table:
     """The verdicts read from the rollouts of a grader's role."""
-    return read_judgments(
+    read: Callable[..., Table] = read_judgments
+    if errors.shape != "none":
+        assert scope.oracle is not None, "a corpus without the truth is refused at the start"
+        read = partial(read_erring_judgments, errors=errors, seed=scope.run.cfg.seed)
+    return read(
         step,
         rollouts,
         prompts,
