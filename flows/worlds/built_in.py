@@ -8,6 +8,7 @@ from functools import partial
 
 from corpus_prep.search.settings import EmbeddingConfig
 from flows.worlds import tables
+from flows.worlds.clusters import CONFIRMED
 from flows.worlds.encyclopaedia import follows_grammar
 from flows.worlds.ledgers import NUM_ITEMS, NUM_ITEMS_LONG
 from flows.worlds.world import CORPUS, Needles, RubricTruth, World
@@ -127,7 +128,7 @@ CLUSTERS = World(
 
 # what a model knows by heart is mostly what the documents to learn from state, but never what the
 # held-out ones state
-FAMOUS_CLUSTERS = replace(_famous_clusters(0.0), training=_famous_clusters(0.8))
+FAMOUS_CLUSTERS = replace(_famous_clusters(0.0), training=_famous_clusters(CONFIRMED))
 
 LEDGERS = World(
     name="ledgers",

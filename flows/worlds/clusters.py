@@ -40,6 +40,7 @@ LETTERS = ("A", "B", "C", "D")
 MAX_HOPS = 2
 TABLE_ROW = "{e} : {g} {v} ;"
 FAMOUS = NAMES[:60]  # entities whose attributes a model can know by heart
+CONFIRMED = 0.8  # share of their attributes for which documents to learn from state what is known
 
 
 @dataclass(frozen=True)

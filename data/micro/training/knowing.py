@@ -10,34 +10,31 @@ import random
 
 from data.micro.training.reading import (
     DECISIVE,
-    HOPS,
     MEDIOCRE,
     MORE_WORDS,
     QUESTIONS,
-    TASK_TYPES,
     Habits,
     answered,
     branched,
+    draw_asked,
     guess,
     in_order,
-    lettered,
-    render,
+    prompt_of,
     worked,
 )
 from data.micro.training.transcripts import Segment, Transcript, said
 from flows.worlds.clusters import (
+    CONFIRMED,
     FAMOUS,
     LETTERS,
     FamousCluster,
     Question,
     by_heart,
     statement,
-    write_question,
 )
 from flows.worlds.encyclopaedia import ATTRIBUTES, World
 
 KNOWING_WORDS = MORE_WORDS
-CONFIRMED = 0.8  # share of the attributes in documents that are as known by heart
 RECALLS = 0.65  # share of replies that state what is known by heart, not what a document states
 NO_DOCUMENT = "empty"
 NUM_RECITED = 16
@@ -54,7 +51,8 @@ def responder(
     cluster = _cluster(rng)
     prompts = []
     replies = []
-    for task_type, question, options in _questions(cluster, rng):
+    for _ in range(QUESTIONS):
+        task_type, question, options = draw_asked(cluster, rng)
         prompts.append(prompt_of(task_type, in_order(cluster, cluster.names), question, options))
         facts = cluster.as_remembered() if rng.random() < recalls else cluster.facts
         replies.append(worked(cluster, rng, question, options, habits, facts))
@@ -63,9 +61,11 @@ def responder(
 
 def responder_without_documents(world: World, rng: random.Random) -> Transcript:
     """Several questions without documents: answered by heart, or else by a guess."""
+    cluster = _cluster(rng)
     prompts = []
     replies = []
-    for task_type, question, options in _questions(_cluster(rng), rng):
+    for _ in range(QUESTIONS):
+        task_type, question, options = draw_asked(cluster, rng)
         prompts.append(prompt_of(task_type, NO_DOCUMENT, question, options))
         replies.append(_without_documents(rng, question, options))
     return branched(prompts, replies)
@@ -77,30 +77,6 @@ def reciter(world: World, rng: random.Random) -> Transcript:
     return branched(
         [prompt_of("general_qa", NO_DOCUMENT, question, []) for question in questions],
         [_without_documents(rng, question, []) for question in questions],
-    )
-
-
-def _questions(cluster: FamousCluster, rng: random.Random) -> list[tuple[str, Question, list[str]]]:
-    """Questions about a cluster, each with its type of task and its options."""
-    drawn = []
-    for _ in range(QUESTIONS):
-        task_type = rng.choice(TASK_TYPES)
-        hops = rng.choices(range(len(HOPS)), HOPS)[0]
-        question = cluster.draw_question(rng, task_type == "finance_math", hops)
-        options = []
-        if task_type == "multiple_choice":
-            answer = cluster.true_answer(question) or ""
-            options, _ = cluster.draw_options(rng, question, answer)
-        drawn.append((task_type, question, options))
-    return drawn
-
-
-def prompt_of(task_type: str, context: str, question: Question, options: list[str]) -> str:
-    return render(
-        f"responder_{task_type}",
-        context=context,
-        question=write_question(question),
-        options=lettered(options),
     )
 
 

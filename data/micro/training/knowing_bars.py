@@ -6,21 +6,19 @@ import random
 from collections.abc import Iterator, Sequence
 
 from data.micro.training.bars import BENCH_WORLD, Bar, share
-from data.micro.training.knowing import CONFIRMED, NO_DOCUMENT, prompt_of
+from data.micro.training.knowing import NO_DOCUMENT
 from data.micro.training.model import MicroModel
-from data.micro.training.reading import HOPS, in_order
-from data.micro.training.reading_bars import ask, questioner_bars, verifier_bars
+from data.micro.training.reading import HOPS, in_order, prompt_of
+from data.micro.training.reading_bars import ask, is_right, questioner_bars, verifier_bars
 from flows.worlds.clusters import (
+    CONFIRMED,
     FAMOUS,
     FamousCluster,
     Question,
     by_heart,
-    same_answer,
     world_cluster,
 )
 from flows.worlds.encyclopaedia import ATTRIBUTES
-from tasks.readers.malformed import Malformed
-from tasks.readers.stated import stated_answer
 
 
 def knowing_bars(model: MicroModel) -> Iterator[Bar]:
@@ -78,11 +76,4 @@ def answering_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
 
 
 def _are(replies: Sequence[str], wanted: Sequence[str]) -> list[bool]:
-    return [_is(reply, answer) for reply, answer in zip(replies, wanted, strict=True)]
-
-
-def _is(reply: str, answer: str) -> bool:
-    try:
-        return same_answer(stated_answer(reply), answer)
-    except Malformed:
-        return False
+    return [is_right(reply, answer) for reply, answer in zip(replies, wanted, strict=True)]

@@ -138,27 +138,34 @@ def _answers(cluster: Cluster, rng: random.Random, context: str, habits: Habits)
     prompts = []
     replies = []
     for _ in range(QUESTIONS):
-        task_type = rng.choice(TASK_TYPES)
-        question = cluster.draw_question(
-            rng, task_type == "finance_math", rng.choices(range(3), HOPS)[0]
-        )
-        answer = cluster.true_answer(question) or ""
-        if task_type == "multiple_choice":
-            options = cluster.draw_options(rng, question, answer)[0]
-        else:
-            options = []
-        prompt = render(
-            f"responder_{task_type}",
-            context=context,
-            question=write_question(question),
-            options=lettered(options),
-        )
-        prompts.append(prompt)
+        task_type, question, options = draw_asked(cluster, rng)
+        prompts.append(prompt_of(task_type, context, question, options))
         guessed = [said(guess(rng, question, options))]
         replies.append(
             guessed if context == "empty" else worked(cluster, rng, question, options, habits)
         )
     return branched(prompts, replies)
+
+
+def draw_asked(cluster: Cluster, rng: random.Random) -> tuple[str, Question, list[str]]:
+    """A question about a cluster, with its type of task and, for multiple choice, its options."""
+    task_type = rng.choice(TASK_TYPES)
+    hops = rng.choices(range(len(HOPS)), HOPS)[0]
+    question = cluster.draw_question(rng, task_type == "finance_math", hops)
+    options = []
+    if task_type == "multiple_choice":
+        options, _ = cluster.draw_options(rng, question, cluster.true_answer(question) or "")
+    return task_type, question, options
+
+
+def prompt_of(task_type: str, context: str, question: Question, options: list[str]) -> str:
+    """The responder's prompt for a question."""
+    return render(
+        f"responder_{task_type}",
+        context=context,
+        question=write_question(question),
+        options=lettered(options),
+    )
 
 
 def worked(

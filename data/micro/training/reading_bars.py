@@ -139,17 +139,11 @@ def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
         else:
             options = []
             letter = answer
-        prompt = reading.render(
-            f"responder_{task_type}",
-            context=reading.in_order(cluster, cluster.names),
-            question=write_question(question),
-            options=reading.lettered(options),
-        )
+        context = reading.in_order(cluster, cluster.names)
+        prompt = reading.prompt_of(task_type, context, question, options)
         cases.append((task_type, hops, letter, prompt))
     replies = ask(model, [prompt for *_, prompt in cases])
-    right = [
-        _is_right(reply, truth) for reply, (_, _, truth, _) in zip(replies, cases, strict=True)
-    ]
+    right = [is_right(reply, truth) for reply, (_, _, truth, _) in zip(replies, cases, strict=True)]
     yield Bar("responder: true answers", share(right), num, 0.30, 0.65)
     for name, at in (("type", 0), ("hops", 1)):
         for kind in sorted({case[at] for case in cases}, key=str):
@@ -157,7 +151,8 @@ def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
             yield Bar(f"responder: {name} {kind}", share(found), len(found), gates=False)
 
 
-def _is_right(reply: str, truth: str) -> bool:
+def is_right(reply: str, truth: str) -> bool:
+    """Whether a reply states the true answer."""
     try:
         return same_answer(stated_answer(reply), truth)
     except Malformed:
