@@ -22,7 +22,8 @@ select
     documents.title as document_title
 from batches
 join rollouts_table using (run, rollout_id)
-join prompts on prompts.run = batches.run and prompts.prompt_id = rollouts_table.prompt_id
+-- Every rollout has a prompt. An inner join lets DuckDB join batches to prompts by run alone, first.
+left join prompts on prompts.run = batches.run and prompts.prompt_id = rollouts_table.prompt_id
 left join advantages on advantages.run = batches.run and advantages.rollout_id = batches.rollout_id
 left join (select distinct on (run, task_id) * from tasks) as tasks
     on tasks.run = batches.run and tasks.task_id = coalesce(prompts.task_id, rollouts_table.rollout_id)
