@@ -6,7 +6,8 @@ runs of one seed have the same documents and the same held-out tasks.
 
 Missing runs are started and unfinished ones resumed in this process, without Prefect's server.
 After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl`, the figure of all studies,
-`data/bench/claims.png`, and a page with figures are written. The tables have a row for every
+`data/bench/claims.png`, the table of headline claims, `data/bench/headlines.md`, and a page with
+figures are written. The tables have a row for every
 variant with a finished run; the column *seeds* gives their number. A run is finished if the store
 holds it, fresh and to its end, or if it was kept in `data/bench/STUDY-runs.parquet`
 (`flows.app.kept_runs`), perhaps from another machine. A run that an alarm stopped is finished, and
@@ -38,7 +39,9 @@ from flows.app.claims_figure import draw_claims, read_effects
 from flows.app.command.parameters import find_method
 from flows.app.command.tables import print_table
 from flows.app.evidence import SHOWN, TAIL, mean_interval
+from flows.app.headlines import count_verdicts, headlines
 from flows.app.kept_runs import NONE_KEPT, KeptRuns, Threshold, add, earliest, keep
+from flows.app.older_rows import read_rows, with_older
 from flows.app.study import KINDS, STUDIES, Claim, Seed, Study
 from flows.runtime.machines import MachinePool
 from flows.runtime.request import Request
@@ -341,7 +344,7 @@ def judge_claims(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[R
     """
     rows = []
     written = earliest(write_down(study), kept.thresholds)
-    for claim in sorted(study.claims, key=lambda claim: KINDS.index(claim.kind)):
+    for claim in by_kind(study.claims):
         first, *others = claim.runs.values()
         seeds = [
             seed
@@ -380,6 +383,11 @@ def judge_claims(study: Study, runs: Runs, kept: KeptRuns = NONE_KEPT) -> list[R
             }
         )
     return rows
+
+
+def by_kind(claims: Iterable[Claim]) -> list[Claim]:
+    """Claims of the paper first, then symptoms, then checks."""
+    return sorted(claims, key=lambda claim: KINDS.index(claim.kind))
 
 
 def _smallest_visible(effect: float) -> str:
@@ -456,6 +464,7 @@ def report(study: Study, runs: Runs) -> str:
         }
         variants = describe_variants(study, in_snapshot, kept)
         claims = judge_claims(study, in_snapshot, kept)
+    claims, variants = _with_older(study, claims, variants)
     tables = {"Claims": claims, "Variants, at the end of their runs": variants}
     parts = [as_markdown(rows) for rows in tables.values() if rows]
     if claims:
@@ -467,6 +476,7 @@ def report(study: Study, runs: Runs) -> str:
     (BENCH / f"{study.name}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
     if studies := read_effects(BENCH):
         draw_claims(studies, BENCH / "claims.png")
+    write_headlines()
     path = report_runs(
         open_store(),
         f"{study.name}-claims",
@@ -475,6 +485,27 @@ def report(study: Study, runs: Runs) -> str:
         evaluations=given[EVALUATIONS],
     )
     return f"{text}\npage: {path}"
+
+
+def _with_older(
+    study: Study, claims: list[Row], variants: list[Row]
+) -> tuple[list[Row], list[Row]]:
+    older = read_rows(BENCH / f"{study.name}-claims.jsonl")
+    wanted = {
+        claim.says: {"kind": claim.kind, "number": claim.number, "threshold": claim.threshold}
+        for claim in by_kind(study.claims)
+    }
+    return (
+        with_older(claims, older, "claim", wanted),
+        with_older(variants, older, "variant", {name: {} for name in study.variants}),
+    )
+
+
+def write_headlines() -> None:
+    """Write the table of headline claims, from the tables of all studies."""
+    rows = headlines(BENCH)
+    text = f"{count_verdicts(rows)}\n\n{as_markdown(rows)}"
+    (BENCH / "headlines.md").write_text(text, encoding="utf-8")
 
 
 def add_runs(study: Study, files: Iterable[Path]) -> None:

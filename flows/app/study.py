@@ -165,7 +165,8 @@ class Claim:
     `kind`: a "claim" is made by the paper, in `source`, with the number `reported`; a "symptom" is
     something that the paper calls a sign of it; a "check" is ours. `effect`: the value of
     `reported` in the unit and with the sign of `number`, if the two can be compared. `is_share`:
-    the number is 1 if something happened, else 0, and the mean is the share of seeds.
+    the number is 1 if something happened, else 0, and the mean is the share of seeds. `headline`:
+    it belongs to the table of headline claims (`flows.app.headlines`).
     """
 
     says: str
@@ -180,6 +181,7 @@ class Claim:
     effect: float | None = None
     seeds: int | None = None
     is_share: bool = False
+    headline: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -286,7 +288,7 @@ def raises(whole: str, at_least: float, learning: str = "self-play") -> Claim:
 
 
 # the fields that a variant in `without` may set for its claim, besides `says`
-CLAIM_DETAILS = ("by", "kind", "source", "reported", "effect", "seeds", "at_least")
+CLAIM_DETAILS = ("by", "kind", "source", "reported", "effect", "seeds", "at_least", "headline")
 # ways to compare a variant with the whole method
 COMPARED_BY = {"final": ("final score", LEAD), "curve": ("mean score over iterations", CURVE_LEAD)}
 
