@@ -145,6 +145,7 @@ micro: full ## rebuild the micro-worlds' checkpoints (two hours on one core)
 	$(BIN)/python -m data.micro.training.bootstrap grader --out data/micro/grader
 	$(BIN)/python -m data.micro.training.role_bootstrap ledgers --out data/micro/spice
 	$(BIN)/python -m data.micro.training.role_bootstrap long-ledgers --out data/micro/spice-long
+	$(BIN)/python -m data.micro.training.role_bootstrap deep-ledgers --out data/micro/spice-deep
 	$(BIN)/python -m data.micro.training.bootstrap spell --out data/micro/spell
 	$(BIN)/python -m data.micro.training.role_bootstrap marking --out data/micro/mae
 	$(BIN)/python -m data.micro.training.role_bootstrap quoting --out data/micro/eapo

@@ -10,7 +10,7 @@ from corpus_prep.search.settings import EmbeddingConfig
 from flows.worlds import tables
 from flows.worlds.clusters import CONFIRMED
 from flows.worlds.encyclopaedia import follows_grammar
-from flows.worlds.ledgers import NUM_ITEMS, NUM_ITEMS_LONG
+from flows.worlds.ledgers import NUM_ITEMS, NUM_ITEMS_DEEP, NUM_ITEMS_LONG
 from flows.worlds.world import CORPUS, Needles, RubricTruth, World
 from warehouse.store import Place, Table
 
@@ -148,6 +148,13 @@ LONG_LEDGERS = replace(
     tasks=partial(tables.ledger_tasks, num_items=NUM_ITEMS_LONG),
 )
 
+DEEP_LEDGERS = replace(
+    LEDGERS,
+    name="deep-ledgers",
+    documents=partial(_ledger_documents, num_items=NUM_ITEMS_DEEP),
+    tasks=partial(tables.ledger_tasks, num_items=NUM_ITEMS_DEEP),
+)
+
 MASKED_LEDGERS = World(
     name="masked-ledgers",
     corpora=LONG_LEDGERS.corpora,
@@ -215,6 +222,7 @@ BUILT_IN = {
         FAMOUS_CLUSTERS,
         LEDGERS,
         LONG_LEDGERS,
+        DEEP_LEDGERS,
         HAYSTACKS,
         LEADING_QUESTIONS,
         PROGRAMS,

@@ -4,7 +4,7 @@ A question names the first items of a ledger, at least two, and asks for their r
 sees the ledger can read the answer off it; without the ledger, the answer takes one step for every
 further item. So a question's length is its difficulty, and practice improves a skill rather than
 knowledge: no fact about an entity carries over from one world to another. Ledgers have six items
-or, where harder questions must always be possible, sixteen.
+or, where harder questions must always be possible, sixteen or thirty-two.
 """
 
 from __future__ import annotations
@@ -23,12 +23,17 @@ MATHEMATICS: tuple[Kind, ...] = ("total", "unknown")
 ORDINALS = (
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth",
     "ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth",
+    "seventeenth", "eighteenth", "nineteenth", "twentieth", "twenty-first", "twenty-second",
+    "twenty-third", "twenty-fourth", "twenty-fifth", "twenty-sixth", "twenty-seventh",
+    "twenty-eighth", "twenty-ninth", "thirtieth", "thirty-first", "thirty-second",
 )  # fmt: skip
 NUM_ITEMS = 6
-NUM_ITEMS_LONG = len(ORDINALS)
+NUM_ITEMS_LONG = 16
+NUM_ITEMS_DEEP = len(ORDINALS)
 FEWEST_ASKED = 2
 LARGEST = 9
 LARGEST_OF_MOST = 20
+LARGEST_OF_MOST_DEEP = 60
 UNKNOWN_QUANTITY = "x"
 ITEMS = tuple(word for words in VALUES.values() for word in words)
 ANSWER_TYPES: dict[Kind, str] = {"total": "Integer", "unknown": "Expression", "most": "String"}
@@ -116,8 +121,9 @@ def draw_ledger(
     """A random ledger with one of these names; by default of any kind, in the usual proportions."""
     kind = kind or rng.choices(list(KINDS), list(KINDS.values()))[0]
     items = tuple(rng.sample(ITEMS, num_items))
-    if kind == "most":
-        quantities = [str(q) for q in rng.sample(range(1, LARGEST_OF_MOST + 1), num_items)]
+    if kind == "most":  # quantities are distinct
+        largest = LARGEST_OF_MOST if num_items <= NUM_ITEMS_LONG else LARGEST_OF_MOST_DEEP
+        quantities = [str(q) for q in rng.sample(range(1, largest + 1), num_items)]
     else:
         quantities = [str(rng.randint(1, LARGEST)) for _ in items]
     if kind == "unknown":

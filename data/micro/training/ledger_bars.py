@@ -16,6 +16,7 @@ from flows.worlds.ledgers import (
     FEWEST_ASKED,
     LETTERS,
     NUM_ITEMS,
+    NUM_ITEMS_DEEP,
     NUM_ITEMS_LONG,
     Ledger,
     draw_ledger,
@@ -32,6 +33,7 @@ MULTIPLE_CHOICE = FORMATS[0]
 BENCH_WORLD = 7
 NUM_TASKS = 480
 MOST_TOKENS = 144
+MOST_TOKENS_DEEP = 256
 
 
 def ledgers(num: int, num_items: int = NUM_ITEMS) -> list[Ledger]:
@@ -57,7 +59,12 @@ def choosing_bar(model: MicroModel, num_items: int = NUM_ITEMS, num: int = 300) 
     return Bar("formats that suit", share(fits), num, 0.95)
 
 
-def asking_bars(model: MicroModel, num_items: int = NUM_ITEMS, num: int = 500) -> Iterator[Bar]:
+def asking_bars(
+    model: MicroModel,
+    num_items: int = NUM_ITEMS,
+    num: int = 500,
+    max_tokens: int = MOST_TOKENS,
+) -> Iterator[Bar]:
     """Questions at temperature 1: the shares that are readable, that follow the grammar, and that
     have the true answer, and their lengths."""
     rng = random.Random(BENCH_WORLD)
@@ -73,7 +80,7 @@ def asking_bars(model: MicroModel, num_items: int = NUM_ITEMS, num: int = 500) -
             types.append(ANSWER_TYPES[ledger.kind])
             prompt, _ = user("free_form", document=ledger.text, answer_type=types[-1])
         prompts.append(prompt)
-    replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)
+    replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=max_tokens)
     asked = [read_question(reply, kind) for reply, kind in zip(replies, types, strict=True)]
     valid = [row for row in asked if row]
     yield Bar("valid questions", len(valid) / num, num, 0.80, 0.97)
@@ -168,6 +175,7 @@ def reasoning_bars(
     low: float = 0.30,
     high: float = 0.65,
     num: int = NUM_TASKS,
+    max_tokens: int = MOST_TOKENS,
 ) -> Iterator[Bar]:
     """The share of true answers to held-out questions at temperature 1, deliberately mediocre."""
     tasks = held_out_tasks(BENCH_WORLD, num, num_items)
@@ -175,7 +183,7 @@ def reasoning_bars(
     prompts = [
         user("reasoner", task=task.question, options=options(task.options))[0] for task in tasks
     ]
-    replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=MOST_TOKENS)
+    replies = sample(model, prompts, 1.0, BENCH_WORLD, max_tokens=max_tokens)
     for task, reply in zip(tasks, replies, strict=True):
         try:
             right.append(last_box(words(reply)) == task.answer)
@@ -204,3 +212,10 @@ def long_ledger_bars(model: MicroModel) -> Iterator[Bar]:
     yield choosing_bar(model, NUM_ITEMS_LONG)
     yield from asking_bars(model, NUM_ITEMS_LONG)
     yield from reasoning_bars(model, NUM_ITEMS_LONG, low=0.15, high=0.35)
+
+
+def deep_ledger_bars(model: MicroModel) -> Iterator[Bar]:
+    num_items, most = NUM_ITEMS_DEEP, MOST_TOKENS_DEEP
+    yield choosing_bar(model, num_items)
+    yield from asking_bars(model, num_items, max_tokens=most)
+    yield from reasoning_bars(model, num_items, low=0.30, high=0.60, num=930, max_tokens=most)

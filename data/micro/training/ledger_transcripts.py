@@ -20,6 +20,7 @@ from flows.worlds.ledgers import (
     LARGEST,
     LETTERS,
     NUM_ITEMS,
+    NUM_ITEMS_DEEP,
     NUM_ITEMS_LONG,
     ORDINALS,
     UNKNOWN_QUANTITY,
@@ -74,6 +75,17 @@ LONG = Depth(
 LONG_SOUND = replace(
     LONG, asked=[1.0 for _ in _COUNTS_LONG], goes_on=[1.0 for _ in range(1, NUM_ITEMS_LONG)]
 )
+# Wherever the model is, it is as likely to stop, or to ask about one more item. So longer questions
+# are harder but never hopeless, and what one position teaches a role helps it at the next.
+_COUNTS_DEEP = range(FEWEST_ASKED, NUM_ITEMS_DEEP + 1)
+DEEP = Depth(
+    num_items=NUM_ITEMS_DEEP,
+    asked=[0.96**count for count in _COUNTS_DEEP],
+    goes_on=(0.95,) * (NUM_ITEMS_DEEP - 1),
+    num_replies=2,
+    counts_up=True,
+)
+DEEP_SOUND = replace(DEEP, asked=(1.0,) * len(_COUNTS_DEEP), goes_on=(1.0,) * (NUM_ITEMS_DEEP - 1))
 # shares of questions that refer to the document, and of unclosed JSON
 REFERS = 0.06
 BROKEN = 0.03
@@ -99,7 +111,16 @@ LEDGER_WORDS = tuple(
         ]
     )
 )
-LONG_LEDGER_WORDS = (*LEDGER_WORDS, *ORDINALS[NUM_ITEMS:], *map(str, range(61, 161)))
+LONG_LEDGER_WORDS = (
+    *LEDGER_WORDS,
+    *ORDINALS[NUM_ITEMS:NUM_ITEMS_LONG],
+    *map(str, range(61, 161)),
+)
+DEEP_LEDGER_WORDS = (
+    *LONG_LEDGER_WORDS,
+    *ORDINALS[NUM_ITEMS_LONG:],
+    *map(str, range(161, NUM_ITEMS_DEEP * LARGEST + 17)),
+)
 
 
 @cache

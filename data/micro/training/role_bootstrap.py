@@ -6,6 +6,7 @@ NAME --out FOLDER`.
   the mix of roles that self-play uses.
 - `long-ledgers` starts from `ledgers` and learns ledgers of sixteen items: first to reason
   carefully, then to guess as often as the world requires.
+- `deep-ledgers` starts from `long-ledgers` and learns ledgers of thirty-two items in the same way.
 - `marking` starts from `ledgers`. It invents questions, and grades them and their answers.
 - `quoting` starts from the model that reads clusters. It quotes its evidence and compares quotes.
 - `programs` starts from `ledgers`. It proposes programs and solves tasks about them.
@@ -45,7 +46,7 @@ from data.micro.training.bars import BASE, Bar, passed
 from data.micro.training.bootstrap import Phase, train
 from data.micro.training.guessing_bars import guessing_bars
 from data.micro.training.knowing_bars import knowing_bars
-from data.micro.training.ledger_bars import ledger_bars, long_ledger_bars
+from data.micro.training.ledger_bars import deep_ledger_bars, ledger_bars, long_ledger_bars
 from data.micro.training.marking_bars import marking_bars
 from data.micro.training.masking_bars import masking_bars
 from data.micro.training.model import MicroModel, load_checkpoint, with_more_words
@@ -84,6 +85,14 @@ LONG_PHASES = (
     Phase("long sums", 1.8e6, 2.5e-3, 2.5e-3, _at(transcripts.LONG_SOUND, DRILL), 0.01),
     Phase("letters of long questions", 1.8e6, 2e-3, 2e-3, _at(transcripts.LONG_SOUND, LETTERS)),
     Phase("long ledgers, as they are to be", 3.0e6, 2e-3, 2e-5, _at(transcripts.LONG, LETTERS)),
+)
+DEEP_SUMS = _at(transcripts.DEEP_SOUND, DRILL)
+DEEP_LETTERS = _at(transcripts.DEEP_SOUND, LETTERS)
+DEEP_ROLES = _at(transcripts.DEEP, LETTERS)
+DEEP_PHASES = (
+    Phase("deep sums", 2.4e6, 2.5e-3, 2.5e-3, DEEP_SUMS, 0.01, row_tokens=640),
+    Phase("letters of deep questions", 2.4e6, 2e-3, 2e-3, DEEP_LETTERS, row_tokens=640),
+    Phase("deep ledgers, as they are to be", 3.0e6, 2e-3, 2e-5, DEEP_ROLES, row_tokens=640),
 )
 
 MARKS: dict[Draw, float] = {
@@ -210,6 +219,9 @@ RECIPES = {
     "ledgers": Recipe(BASE, transcripts.LEDGER_WORDS, PHASES, ledger_bars),
     "long-ledgers": Recipe(
         BASE.with_name("spice"), transcripts.LONG_LEDGER_WORDS, LONG_PHASES, long_ledger_bars
+    ),
+    "deep-ledgers": Recipe(
+        BASE.with_name("spice-long"), transcripts.DEEP_LEDGER_WORDS, DEEP_PHASES, deep_ledger_bars
     ),
     "marking": Recipe(BASE.with_name("spice"), marking.MARKING_WORDS, MARKING_PHASES, marking_bars),
     "masking": Recipe(

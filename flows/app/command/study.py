@@ -48,11 +48,11 @@ def study(
     """Run studies: many small runs, one after the other, on shared engines.
 
     NAME is a method (azr, eapo, goose, mae, rzero, scope, spell, spice or ssp), whose ablations
-    test its paper's claims in a built-in world; `leading`, `paraphrases`, `known-facts` or
-    `length-bias`, which test EAPO, SPELL and SCOPE where it is harder to learn; `english`, `peps`,
-    `articles` or `reports`, which train SmolLM2 on real texts; or `phase`, which measures how much
-    error in the verdicts a method tolerates. Without NAME, all studies except `phase` are run.
-    Repeat the command to resume.
+    test its paper's claims in a built-in world; `leading`, `paraphrases`, `known-facts`,
+    `length-bias` or `deep`, which test EAPO, SPELL, SCOPE and SPICE where it is harder to learn;
+    `english`, `peps`, `articles` or `reports`, which train SmolLM2 on real texts; or `phase`, which
+    measures how much error in the verdicts a method tolerates. Without NAME, all studies except
+    `phase` are run. Repeat the command to resume.
 
     Tables and figures are written to data/bench after every run or variant, together with the
     scores of every finished run (`NAME-runs.parquet`). A run in this file is not repeated, even in

@@ -33,7 +33,7 @@ def message(overrides: dict, name: str = "micro") -> str:
 
 
 def test_the_shipped_profiles_are_micro_smollm2_and_four_models_on_eight_gpus_or_one():
-    assert set(NAMES) == {"micro", "micro-hackable", "micro-long", "smollm2", *LARGE, *ON_EIGHT}
+    assert set(NAMES) == {"micro", "micro-deep", "micro-hackable", "smollm2", *LARGE, *ON_EIGHT}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,11 @@ import pytest
 
 from data.micro.training import ledger_transcripts as transcripts
 from data.micro.training.ledger_bars import options
-from data.micro.training.ledger_transcripts import LEDGER_WORDS, LONG_LEDGER_WORDS
+from data.micro.training.ledger_transcripts import (
+    DEEP_LEDGER_WORDS,
+    LEDGER_WORDS,
+    LONG_LEDGER_WORDS,
+)
 from data.micro.training.tokenizer import WORDS
 from flows.spice import readers
 from flows.spice.readers import MULTIPLE_CHOICE, read_choice, read_question
@@ -18,6 +22,7 @@ from flows.worlds.ledgers import (
     KINDS,
     LETTERS,
     NUM_ITEMS,
+    NUM_ITEMS_DEEP,
     NUM_ITEMS_LONG,
     Ledger,
     corpus,
@@ -122,13 +127,17 @@ def test_held_out_questions_have_every_form_and_length_equally_often():
     assert {t.question for t in held_out_tasks(8, 100)}.isdisjoint(t.question for t in tasks)
 
 
-def test_long_ledgers_go_on_where_the_others_end():
-    tasks = held_out_tasks(7, 150, NUM_ITEMS_LONG)
-    assert Counter(t.count for t in tasks) == dict.fromkeys(range(2, 17), 10)
+@pytest.mark.parametrize(
+    ("num_items", "last"), [(NUM_ITEMS_LONG, "sixteenth"), (NUM_ITEMS_DEEP, "thirty-second")]
+)
+def test_longer_ledgers_go_on_where_the_others_end(num_items, last):
+    num_counts = num_items - 1
+    tasks = held_out_tasks(7, 10 * num_counts, num_items)
+    assert Counter(t.count for t in tasks) == dict.fromkeys(range(2, num_items + 1), 10)
     assert all(true_answer(t.question, t.options) == t.answer for t in tasks)
     assert {t.task_id for t in tasks}.isdisjoint(t.task_id for t in held_out_tasks(7, 150))
-    for document in corpus(1, 20, num_items=NUM_ITEMS_LONG):
-        assert " sixteenth " in document["text"]
+    for document in corpus(1, 20, num_items=num_items):
+        assert f" {last} " in document["text"]
 
 
 def replies(draw, num=200):
@@ -149,16 +158,23 @@ def test_the_words_of_the_base_model_keep_their_ids_and_all_that_is_said_is_know
             assert not set(f"{opening} {reply}".split()) - known
 
 
-def test_the_model_of_long_ledgers_adds_words_to_those_of_the_other():
-    assert LONG_LEDGER_WORDS[: len(LEDGER_WORDS)] == LEDGER_WORDS
-    known = set(LONG_LEDGER_WORDS)
-    assert len(known) == len(LONG_LEDGER_WORDS)
+@pytest.mark.parametrize(
+    ("depth", "words", "fewer"),
+    [
+        (transcripts.LONG, LONG_LEDGER_WORDS, LEDGER_WORDS),
+        (transcripts.DEEP, DEEP_LEDGER_WORDS, LONG_LEDGER_WORDS),
+    ],
+)
+def test_a_model_of_longer_ledgers_adds_words_to_those_of_the_other(depth, words, fewer):
+    assert words[: len(fewer)] == fewer
+    known = set(words)
+    assert len(known) == len(words)
     for draw in ROLES:
-        for opening, reply in replies(partial(draw, depth=transcripts.LONG)):
+        for opening, reply in replies(partial(draw, depth=depth)):
             assert not set(f"{opening} {reply}".split()) - known
 
 
-@pytest.mark.parametrize("depth", [transcripts.SHORT, transcripts.LONG])
+@pytest.mark.parametrize("depth", [transcripts.SHORT, transcripts.LONG, transcripts.DEEP])
 def test_transcripts_ask_true_questions_but_for_the_share_that_is_meant_to_be_invalid(depth):
     outcomes = Counter()
     for opening, reply in replies(partial(transcripts.challenger, depth=depth), 500):

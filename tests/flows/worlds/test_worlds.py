@@ -35,6 +35,7 @@ def test_every_world_is_opened_by_its_name():
         "famous-clusters",
         "ledgers",
         "long-ledgers",
+        "deep-ledgers",
         "haystacks",
         "leading-questions",
         "programs",
