@@ -140,7 +140,7 @@ chaos: full ## kill and suspend processes of a run, truncate files, set clocks a
 claims: full $(SMOLLM2) ## test the papers' claims in miniature, with eight seeds or more each, and self-play on English with three
 	$(BIN)/python -m flows.app.claims
 
-micro: full ## rebuild the micro-worlds' checkpoints (two hours on one core)
+micro: full ## rebuild the micro-worlds' checkpoints (three hours on one core)
 	$(BIN)/python -m data.micro.training.bootstrap base --out data/micro/base
 	$(BIN)/python -m data.micro.training.bootstrap grader --out data/micro/grader
 	$(BIN)/python -m data.micro.training.role_bootstrap ledgers --out data/micro/spice
