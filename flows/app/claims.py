@@ -5,10 +5,10 @@ seeds each, and gives a verdict on each claim (`flows.app.evidence`). Difference
 runs of one seed have the same documents and the same held-out tasks.
 
 Missing runs are started and unfinished ones resumed in this process, without Prefect's server.
-After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl`, the figure of all studies,
-`data/bench/claims.png`, the table of headline claims, `data/bench/headlines.md`, and a page with
-figures are written. The tables have a row for every
-variant with a finished run; the column *seeds* gives their number. A run is finished if the store
+After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl`, the figure of all studies
+(`claims.png`), the table of headline claims (`headlines.md`) and a page with figures are written.
+The tables have a row for every variant with a finished run; the column *seeds* gives their number.
+A variant without one keeps its older row (`flows.app.older_rows`). A run is finished if the store
 holds it, fresh and to its end, or if it was kept in `data/bench/STUDY-runs.parquet`
 (`flows.app.kept_runs`), perhaps from another machine. A run that an alarm stopped is finished, and
 marked. Thresholds of claims are written down before any run; the tables say for which claims this
