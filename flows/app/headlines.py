@@ -42,7 +42,7 @@ def headlines(folder: Path) -> list[Row]:
                 {
                     "method": METHODS.get(study.method, study.method),
                     "claim": claim.says,
-                    "study": f"[{study.name}]({study.name}-claims.md)",
+                    "study": f"[{study.name}]({study.name}-claims.md)" if tables else study.name,
                     **{column: found.get(column, "–") for column in FOUND},
                 }
             )
