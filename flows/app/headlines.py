@@ -49,10 +49,12 @@ def headlines(folder: Path) -> list[Row]:
     return rows
 
 
-def _position(method: str) -> tuple[bool, int, str]:
+def _position(method: str) -> int:
+    """The place of a method in the table; methods that it does not list come last."""
     names = list(METHODS)
-    is_known = method in names
-    return not is_known, names.index(method) if is_known else 0, method
+    if method in names:
+        return names.index(method)
+    return len(names)
 
 
 def count_verdicts(rows: Sequence[Row]) -> str:

@@ -217,23 +217,30 @@ def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
 
 
 def test_rows_of_runs_that_were_not_kept_stay_until_their_variants_are_played(seeds, tmp_path):
-    both = replace(STUDY, variants={**STUDY.variants, "late": {}})
-    both = replace(both, claims=(*STUDY.claims, beats("whole", "late", "being late costs")))
-    older = [
+    extended = replace(
+        STUDY,
+        variants={**STUDY.variants, "late": {}},
+        claims=(*STUDY.claims, beats("whole", "late", "being late costs")),
+    )
+    late = {
+        "claim": "being late costs",
+        "seeds": "3",
+        "kind": "check",
+        "number": "final score, whole minus late",
+        "threshold": "above 0",
+        "verdict": "shown",
+    }
+    others = [
         {"claim": "memory helps", "seeds": "3"},
-        {"claim": "being late costs", "seeds": "3", "verdict": "shown"},
         {"claim": "a claim of an earlier study", "seeds": "3"},
         {"variant": "late", "seeds": "3"},
     ]
-    details = {"kind": "check", "number": "final score, whole minus late", "threshold": "above 0"}
-    older[1].update(details)
-    bench = tmp_path / "bench"
-    bench.mkdir()
-    text = "".join(json.dumps(row) + "\n" for row in older)
-    (bench / "toy-claims.jsonl").write_text(text)
+    table = tmp_path / "bench" / "toy-claims.jsonl"
+    table.parent.mkdir()
+    table.write_text("".join(json.dumps(row) + "\n" for row in [late, *others]))
     for _ in range(2):  # the mark is set once
-        claims.report(both, seeds)
-        rows = [json.loads(line) for line in (bench / "toy-claims.jsonl").open()]
+        claims.report(extended, seeds)
+        rows = [json.loads(line) for line in table.open()]
         assert [(row.get("claim", row.get("variant")), row["seeds"]) for row in rows] == [
             ("self-play raises the held-out score", "2 of 3"),
             ("memory helps", "2 of 3"),
@@ -242,10 +249,10 @@ def test_rows_of_runs_that_were_not_kept_stay_until_their_variants_are_played(se
             ("no Memory", "2 of 3"),
             ("late", "3, not kept"),
         ]
-    older[1]["threshold"] = "above 0.1"
-    (bench / "toy-claims.jsonl").write_text("".join(json.dumps(row) + "\n" for row in older))
-    claims.report(both, seeds)
-    assert "being late costs" not in (bench / "toy-claims.jsonl").read_text()
+    late["threshold"] = "above 0.1"
+    table.write_text("".join(json.dumps(row) + "\n" for row in [late, *others]))
+    claims.report(extended, seeds)
+    assert "being late costs" not in table.read_text()
 
 
 def test_the_page_begins_with_the_benchmark_that_most_variants_have(seeds, tmp_path):

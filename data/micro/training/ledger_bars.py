@@ -34,6 +34,7 @@ BENCH_WORLD = 7
 NUM_TASKS = 480
 MOST_TOKENS = 144
 MOST_TOKENS_DEEP = 256
+NUM_DEEP_TASKS = 930  # six rounds of five forms and 31 numbers of items
 
 
 def ledgers(num: int, num_items: int = NUM_ITEMS) -> list[Ledger]:
@@ -215,7 +216,13 @@ def long_ledger_bars(model: MicroModel) -> Iterator[Bar]:
 
 
 def deep_ledger_bars(model: MicroModel) -> Iterator[Bar]:
-    num_items, most = NUM_ITEMS_DEEP, MOST_TOKENS_DEEP
-    yield choosing_bar(model, num_items)
-    yield from asking_bars(model, num_items, max_tokens=most)
-    yield from reasoning_bars(model, num_items, low=0.30, high=0.60, num=930, max_tokens=most)
+    yield choosing_bar(model, NUM_ITEMS_DEEP)
+    yield from asking_bars(model, NUM_ITEMS_DEEP, max_tokens=MOST_TOKENS_DEEP)
+    yield from reasoning_bars(
+        model,
+        NUM_ITEMS_DEEP,
+        low=0.30,
+        high=0.60,
+        num=NUM_DEEP_TASKS,
+        max_tokens=MOST_TOKENS_DEEP,
+    )
